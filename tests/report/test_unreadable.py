@@ -21,7 +21,6 @@ from calibration.nightly.judgement import failures, judge
 from calibration.nightly.publish import publish
 from calibration.nightly.retention import Policy, expired, remove
 from calibration.report.site import build_site
-from calibration.results import documents
 from calibration.results.layout import RUN
 from tests.report.report_documents import guide
 from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
@@ -32,43 +31,20 @@ GONE = "gone"
 """A SUT with an unreadable document only."""
 
 
-def replaced(path: Path, old: bytes, new: bytes) -> None:
-    content = path.read_bytes()
-    assert old in content
-    path.write_bytes(content.replace(old, new, 1))
-
-
-def with_parameter(path: Path, value: bytes) -> None:
-    """Put *value* where the schema accepts anything."""
-    replaced(path, b'"parameters": {', b'"parameters": {"x": ' + value + b",")
-
-
-def sparse(path: Path) -> None:
-    os.truncate(path, 3 * 1024**3)
-
-
-def another(path: Path, make: Callable[[Path], Any]) -> None:
+def linked(path: Path) -> None:
     path.unlink()
-    make(path)
+    path.symlink_to("/dev/zero")
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "truncated": (lambda path: os.truncate(path, path.stat().st_size // 2), "not valid JSON: EOF while parsing"),
-    "empty": (lambda path: path.write_bytes(b""), "not valid JSON: EOF while parsing"),
-    "binary": (lambda path: path.write_bytes(bytes(range(256)) * 16), "not valid JSON: expected value"),
-    "directory": (lambda path: another(path, Path.mkdir), "not a regular file"),
-    "fifo": (lambda path: another(path, os.mkfifo), "not a regular file"),
-    "link": (lambda path: another(path, lambda it: it.symlink_to("/dev/zero")), "a symbolic link"),
-    "deep": (
-        lambda path: with_parameter(path, b"[" * 10**6 + b"]" * 10**6),
-        "not valid JSON: recursion limit exceeded",
+    "link": (linked, "a symbolic link"),
+    "version": (
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"run/1"', b'"run/99"', 1)),
+        'unknown schema_version "run/99"',
     ),
-    "sparse": (sparse, f"larger than {documents.MAX_DOCUMENT_BYTES} bytes"),
-    "utf-8": (lambda path: replaced(path, b"complete", b"comp\xffete"), "not valid JSON: invalid unicode code point"),
-    "nan": (lambda path: with_parameter(path, b"NaN"), "not valid JSON: expected value"),
-    "version": (lambda path: replaced(path, b'"run/1"', b'"run/99"'), 'unknown schema_version "run/99"'),
-    "list": (lambda path: path.write_bytes(b"[]"), "unknown schema_version null"),
 }
+"""Of each layer one: JSON, the file, the document. All are in test_files.py, test_parsers.py and test_results.py."""
 
 
 def file_of(sut: str, number: int = 0) -> str:
@@ -139,7 +115,7 @@ def test_a_damaged_document_fails_its_sut(night: Night, sut: str) -> None:
         file_of(sut),
         None if sut == GONE else run_id(NIGHTS - 1),
     )
-    assert DAMAGES.get(sut, DAMAGES["empty"])[1] in found.reason
+    assert DAMAGES.get(sut, DAMAGES["truncated"])[1] in found.reason
     assert found.reason.startswith(f"cannot read {file_of(sut)}: ")
     assert f"lab/{sut} cannot read {file_of(sut)}: " in " ".join(night.screen.split())
     page = (night.served / "calibration" / "index.html").read_text(encoding="utf-8")
@@ -269,15 +245,6 @@ def test_unreadable_bounds_fail_their_sut(small: Path) -> None:
         done = CliRunner().invoke(calibration, [str(word) for word in words])
         assert isinstance(done.exception, InputError)
         assert str(path) in str(done.exception)
-
-
-def test_deeply_nested_waivers_are_reported(small: Path) -> None:
-    path = small / "references" / "waivers.yml"
-    path.parent.mkdir()
-    path.write_bytes(b"[" * 5_000)
-    found = unreadable(judge_night(small))
-    assert {figure.metric for of in found.values() for figure in of} == {"references/waivers.yml"}
-    assert set(found) == {"s1", "s2", "s3"}
 
 
 def test_commands_list_omitted_documents(small: Path) -> None:

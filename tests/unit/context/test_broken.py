@@ -209,12 +209,6 @@ def test_undecodable_names_are_escaped(make_root):
     json.dumps(to_contract(context)).encode("ascii")
 
 
-def test_a_file_beyond_the_bound_is_listed(make_root, monkeypatch):
-    monkeypatch.setattr("calibration.context.tree.MAX_FILE_BYTES", 1000)
-    context = load(make_root({f"{CPU}/online": "0\n", "/proc/cpuinfo": "x : y\n" * 1000}))
-    assert reasons(context)["/proc/cpuinfo"] == "larger than 1000 bytes"
-
-
 @pytest.fixture(scope="module")
 def captured_files():
     """Two files of each kind: paths that differ in their numbers only are one kind."""

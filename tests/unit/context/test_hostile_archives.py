@@ -68,33 +68,25 @@ def test_opens_only_regular_files(kind: bytes, tmp_path: Path) -> None:
     assert load(archive(tmp_path / "a.tar.gz", odd)).cmdline is None
 
 
-def test_rejects_an_endless_file_by_its_header(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
-    described = tarfile.TarInfo("proc/cmdline")
-    described.size = 1 << 50
-    path.write_bytes(described.tobuf(tarfile.GNU_FORMAT) + b"\0" * 10240)
-    with pytest.raises(ContextError, match=r"not a readable|too large"):
-        load(path)
+TOO_LARGE = {
+    "endless": (tarfile.REGTYPE, 1 << 50),
+    "sparse": (tarfile.GNUTYPE_SPARSE, 512),
+    **{
+        f"huge name {kind!r}": (kind, 4 << 30)
+        for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
+    },
+}
+"""Members that are refused by their header, by type and size."""
 
 
-def test_rejects_a_sparse_map(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_rejects_what_its_header_says_is_too_large(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     described = tarfile.TarInfo("proc/cmdline")
-    described.type, described.size = tarfile.GNUTYPE_SPARSE, 512
-    with gzip.open(path, "wb") as stream:
-        stream.write(described.tobuf(tarfile.GNU_FORMAT) + b"\0" * 2048)
-    with pytest.raises(ContextError, match="too large"):
-        load(path)
-
-
-@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE])
-def test_rejects_a_huge_name_unread(kind: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "a.tar.gz"
-    described = tarfile.TarInfo("././@LongLink")
-    described.type, described.size = kind, 4 << 30
+    described.type, described.size = TOO_LARGE[name]
     with gzip.open(path, "wb") as stream:
         stream.write(described.tobuf(tarfile.GNU_FORMAT) + b"x" * 2048)
-    with pytest.raises(ContextError, match="too large"):
+    with pytest.raises(ContextError, match="too large" if name != "endless" else "not a readable|too large"):
         load(path)
 
 
@@ -223,24 +215,13 @@ except ContextError as error:
 """
 
 
-@pytest.mark.parametrize("kind", ["one file", "many files", "nothing but zeros"])
-def test_a_small_archive_that_unpacks_to_gigabytes_takes_little_memory(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("members", "mib"), [(2, 1024), (50, 16), (20, 40)])
+def test_a_small_archive_that_unpacks_to_gigabytes_takes_little_memory(members: int, mib: int, tmp_path: Path) -> None:
     path = tmp_path / "bomb.tar.gz"
-    block = gzip.compress(b"\0" * (1 << 20))
-    with path.open("wb") as stream:
-        if kind == "one file":
-            for _ in range(8):
-                described = tarfile.TarInfo("proc/cmdline")
-                described.size = 1 << 30
-                stream.write(gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 1024)
-        elif kind == "many files":
-            described = tarfile.TarInfo("proc/cmdline")
-            described.size = 16 << 20
-            stream.write((gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 16) * 100)
-        else:
-            described = tarfile.TarInfo("proc/cmdline")
-            described.size = 40 << 20
-            stream.write((gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + block * 40) * 20)
+    described = tarfile.TarInfo("proc/cmdline")
+    described.size = mib << 20
+    member_of_zeros = gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + gzip.compress(b"\0" * (1 << 20)) * mib
+    path.write_bytes(member_of_zeros * members)
     done = subprocess.run(
         [sys.executable, "-c", BOMB, str(path)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
