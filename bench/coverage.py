@@ -2,9 +2,7 @@
 """Achieved against claimed coverage of intervals: ``python -m bench.coverage COMMAND``.
 
 ``run`` repeats a profile on this machine, ``table`` compares the repeats: an interval should hold the median of the
-other repeats' values, and a prediction the value of the next. ``record`` records placements for minutes, ``noise``
-draws runs of several designs from such a recording (bench/noise.py). ``simulate`` does the same with known variances
-(bench/nested.py). The tables are in docs/method/statistics.rst.
+other repeats' values, and a prediction the value of the next. The tables are in docs/method/statistics.rst.
 """
 
 import json
@@ -20,10 +18,7 @@ from typing import Any, Final
 import click
 from pydantic import ValidationError
 
-from bench import families, nested, noise
-from bench.contenders import allowed_cpus, describe_machine
-from bench.outputs import NotComparedError
-from bench.peers import program_of, tick_hz_of
+from bench import families
 from bench.shares import Share
 from bench.tables import table
 from calibration.errors import GOOD, VERDICT_FAILED, CalibrationError, EnvironmentLacksError, InputError
@@ -130,43 +125,6 @@ def table_command(*, paths: tuple[Path, ...], profile: str, as_json: bool) -> No
 
 def _plain(row: families.Family) -> dict[str, Any]:
     return {name: value._asdict() if isinstance(value, Share) else value for name, value in row._asdict().items()}
-
-
-@coverage.command("record")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-def record_command(*, minutes: float, out: Path) -> None:
-    """Record single placements of a few metrics in alternation, for the command noise."""
-    program = program_of()
-    try:
-        machine = describe_machine(Path("/"), allowed_cpus(), tick_hz_of(program))
-        recording = noise.record(machine, list(noise.commands(machine, program)), minutes)
-    except NotComparedError as error:
-        raise EnvironmentLacksError(str(error)) from error
-    out.write_text(recording.model_dump_json() + "\n", encoding="utf-8")
-    click.echo(f"{out}: {len(recording.series[0].values)} placements of {len(recording.series)} metrics")
-
-
-@coverage.command("noise")
-@click.argument("recording", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--run-s", type=click.FloatRange(1), default=40.0, show_default=True, help="Duration of a run.")
-@click.option("--pause-s", type=click.FloatRange(0), default=5.0, show_default=True, help="Time between two runs.")
-def noise_command(*, recording: Path, run_s: float, pause_s: float) -> None:
-    """Print the coverage of runs drawn from a recording, rounds back to back or spread over the run."""
-    try:
-        read = noise.Recording.model_validate_json(recording.read_bytes())
-    except ValidationError as error:
-        raise InputError(f"{recording}: not a recording: {fault_of(error)}") from error
-    click.echo("\n".join(table(noise.HEAD, list(noise.rows(read, run_s, pause_s)))))
-
-
-@coverage.command("simulate")
-@click.option("--runs", type=click.IntRange(10), default=5000, show_default=True, help="Simulated runs per cell.")
-def simulate_command(runs: int) -> None:
-    """Print the coverage of intervals / predictions in simulated runs, by variance of rounds over placements."""
-    click.echo("\n".join(table(nested.HEAD, list(nested.rows(runs)))))
-    click.echo("\nRounds added to six until the half-width is the target, in standard deviations of a round:\n")
-    click.echo("\n".join(table(nested.STOPPED_HEAD, list(nested.stopped_rows(runs)))))
 
 
 def main() -> None:

@@ -3,8 +3,7 @@
 
 The test is by shift: the throughput of the whole lab is moved in time, by the same share of the nights everywhere, and
 the best coincidence is looked for anew, over all candidates and all SUTs. A coincidence is a claim if at most
-``FALSE_CLAIMS`` of the shifts have one as good anywhere. docs/method/explanation.rst explains the method;
-bench/explanation.py measures it.
+``FALSE_CLAIMS`` of the shifts have one as good anywhere. docs/method/explanation.rst explains the method.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

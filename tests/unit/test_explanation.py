@@ -7,10 +7,11 @@ from datetime import date
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from calibration.commands.explain_screen import explanation_text
 from calibration.formats.throughput import Measured, Throughput
-from calibration.judge.association import NEARBY, Occurrence, associate
+from calibration.judge.association import FALSE_CLAIMS, NEARBY, Occurrence, associate
 from calibration.judge.candidates import Calibration, candidates_of
 from calibration.judge.explanation import MIN_TESTED, Explanation, ThroughputChange, explained
 from calibration.judge.throughput import bound_of, changes_of, medians
@@ -344,6 +345,35 @@ def test_a_shift_keeps_what_places_have_in_common() -> None:
     busy = associate([104] * 3, {place: [(night, 1) for night in range(5, 100, 9)] for place in range(3)}, occurrences)
     assert one_night.evidence[0, 1].chance == 1 / (1 + 2 * NEARBY)
     assert busy.evidence[0, 1].chance > 0.2
+
+
+@pytest.mark.parametrize(("suts", "nights", "rate"), [(8, 180, 1.0), (8, 180, 3.0), (3, 60, 1.0)])
+def test_labs_with_unrelated_dates_have_a_claim_as_rarely_as_stated(suts: int, nights: int, rate: float) -> None:
+    """Changes of the throughput, of three metrics at a time and of facts, on average *rate* of each per SUT."""
+    chance = np.random.default_rng(suts)
+
+    def drawn() -> list[tuple[int, int]]:
+        return [(int(chance.integers(nights)), int(chance.choice((-1, 1)))) for _ in range(chance.poisson(rate))]
+
+    labs = 200
+    claimed = 0
+    for _ in range(labs):
+        moved = {sut: drawn() for sut in range(suts)}
+        occurrences = [
+            Occurrence(first + metric, sut, night, night, sign, strength * chance.uniform(0.9, 1.1))
+            for sut in range(suts)
+            for night, sign in drawn()
+            for first, strength in [(int(chance.integers(13)), float(chance.uniform(1.5, 6.0)))]
+            for metric in range(3)
+        ]
+        occurrences += [
+            Occurrence((f"fact {chance.integers(4)}", number), sut, night, night, 1, 0.0)
+            for sut in range(suts)
+            for number, (night, _) in enumerate(drawn())
+        ]
+        found = associate([nights] * suts, moved, occurrences)
+        claimed += any(evidence.claimed for evidence in found.evidence.values())
+    assert claimed <= binom.isf(1e-3, labs, FALSE_CLAIMS)
 
 
 def test_without_common_nights_the_share_of_nights_is_unknown() -> None:
