@@ -27,6 +27,7 @@ from calibration.context.boot_rules import ALWAYS
 from calibration.context.boot_rules import RULES as BOOT_RULES
 from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
+from calibration.flags import GROUPS
 from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import NightVerdict
@@ -39,14 +40,13 @@ from calibration.references.library import PUBLISHED, published
 from calibration.references.metrics import QUANTITIES, TOOLS
 from calibration.references.model import Machine, Source
 from calibration.report.advice import RULES
-from calibration.report.environment import TEMPLATES, environment
+from calibration.report.environment import TEMPLATES
 from calibration.report.normal import by_processor
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
 from calibration.results.records import Record
 from calibration.results.schema import json_schema
 from calibration.sutprobe.document import ProbeDocument
-from calibration.validity import SEVERITIES
 
 ROLES = COLLECTION / "roles"
 
@@ -251,10 +251,14 @@ def settings() -> Iterator[str]:
 
 
 def flags() -> Iterator[str]:
-    """Yield every flag with its severity and meaning, linked to its method page."""
-    macros: Any = environment().get_template("macros/flags.rst.j2").module
-    for code, severity in SEVERITIES.items():
-        yield from (f":ref:`{code} <flag-{code}>`", f"   *{severity}.* {_shown(macros.meaning[code])}", "")
+    """Yield every flag with severity, meaning and remedy, in sections."""
+    for title, rows in GROUPS.items():
+        yield from _title(title)
+        for row in rows:
+            yield from (f".. _flag-{row.code}:", "", row.code, "~" * len(row.code), "")
+            yield f":Severity: {row.severity}"
+            yield f":Meaning: {row.meaning} {row.details}"
+            yield from (f":What to do: {row.remedy}", "")
 
 
 def tolerances() -> Iterator[str]:

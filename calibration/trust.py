@@ -9,6 +9,7 @@
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, get_args
 
+from calibration.flags import FLAGS
 from calibration.statistics import Estimate
 from calibration.validity import Flag, flag
 
@@ -17,24 +18,7 @@ Trust = Literal["on_target", "near", "poor", "invalid", "observed"]
 NEAR: Final = 3
 """A half-width of up to this many times its target is near it."""
 
-ORDER: Final = (
-    "PLACEMENT_WRONG",
-    "PLACEMENT_UNVERIFIED",
-    "CPU_UNVERIFIED",
-    "WORK_UNPROVED",
-    "EMULATED",
-    "BIMODAL",
-    "NOT_CONVERGED",
-    "NOT_STATIONARY",
-    "THROTTLED",
-    "FREQ_CHANGED",
-    "STOLEN",
-    "PREEMPTED",
-    "FAULTED",
-    "SMI",
-    "MOVED",
-)
-"""Reasons, the worst first."""
+_RANKS: Final = {code: rank for rank, code in enumerate(FLAGS)}
 
 
 class Judged(NamedTuple):
@@ -73,8 +57,8 @@ def of_width(half_width: float | None, target: float | None) -> Judged:
 
 
 def worst(flags: Iterable[Flag]) -> Flag | None:
-    """Return the flag of *flags* that comes first in ``ORDER``; ``None`` if empty."""
-    return min(flags, key=lambda raised: ORDER.index(raised.code) if raised.code in ORDER else len(ORDER), default=None)
+    """Return the worst of *flags*, the first in the order of ``FLAGS``; ``None`` if empty."""
+    return min(flags, key=lambda raised: _RANKS.get(raised.code, len(_RANKS)), default=None)
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust | None:

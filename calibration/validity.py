@@ -1,75 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closed list of validity flags, and their judgement.
-
-A flag is what a reader must know about one measurement before relying on its value. ``info`` explains, ``warn`` casts
-doubt, ``invalid`` means that the value does not answer its question: it stays in the document and is struck out on the
-page.
-"""
+"""Flags of a measurement, and whether it is valid."""
 
 from collections.abc import Iterable
-from typing import Literal, get_args
 
+from calibration.flags import FLAGS, SEVERITIES, Severity
 from calibration.model import Model
-
-Severity = Literal["info", "warn", "invalid"]
-
-SEVERITIES: dict[str, Severity] = {
-    "NOT_CONVERGED": "warn",
-    "BIMODAL": "warn",
-    "PREEMPTED": "warn",
-    "STOLEN": "warn",
-    "SMI": "warn",
-    "FREQ_CHANGED": "warn",
-    "THROTTLED": "warn",
-    "ERRORS_CORRECTED": "warn",
-    "ERRORS_UNCORRECTED": "warn",
-    "LINK_NARROWED": "warn",
-    "ALLOCATION_NARROWED": "warn",
-    "FAULTED": "warn",
-    "MOVED": "warn",
-    "PLACEMENT_UNVERIFIED": "invalid",
-    "PLACEMENT_WRONG": "invalid",
-    "PLACEMENT_BY_TOPOLOGY": "info",
-    "CPU_UNVERIFIED": "invalid",
-    "WORK_UNPROVED": "invalid",
-    "HUGEPAGE_PARTIAL": "info",
-    "HUGEPAGE_NONE": "info",
-    "HUGEPAGE_EXHAUSTED": "warn",
-    "CPUS_HIDDEN": "warn",
-    "NODES_HIDDEN": "warn",
-    "NODES_EMULATED": "info",
-    "CPU_QUOTA": "warn",
-    "SLOW_CORE": "warn",
-    "CLOCK_FALLBACK": "warn",
-    "CLOCK_COARSE": "info",
-    "TIMER_COARSE": "warn",
-    "NOT_ISOLATED": "info",
-    "RT_THROTTLE_POSSIBLE": "warn",
-    "NOT_LOCKED": "info",
-    "VIRTUALISED": "info",
-    "EMULATED": "invalid",
-    "BUFFER_TOO_SMALL": "warn",
-    "MEMORY_SIDE_CACHE": "warn",
-    "COMPANION_SLOW": "warn",
-    "ASYMMETRIC": "warn",
-    "NODE_ASYMMETRY": "warn",
-    "DRIFT": "warn",
-    "RING_FULL": "warn",
-    "TRACE_LOST": "warn",
-    "COVERAGE_LOW": "warn",
-    "PARTIAL": "warn",
-    "NOT_AS_EXPECTED": "warn",
-    "NOT_RESTORED": "warn",
-    "COUNTED_DIFFERS": "warn",
-    "COUNTERS_MULTIPLEXED": "warn",
-    "BACKGROUND_TRAFFIC": "warn",
-    "STORES_ASSUMED": "warn",
-    "NOT_SUSTAINED": "warn",
-    "NOT_STATIONARY": "warn",
-    "SHARE_MISSED": "warn",
-    "LOOKED_LESS": "info",
-}
-"""All flags with their severity. The method page ``docs/method/validity.rst`` explains them."""
 
 
 class Flag(Model):
@@ -89,12 +24,12 @@ class Validity(Model):
 
 def flag(code: str, reason: str) -> Flag:
     """Return the flag *code* with its declared severity. Raises ``KeyError`` for an unknown code."""
-    return Flag(code=code, severity=SEVERITIES[code], reason=reason)
+    return Flag(code=code, severity=FLAGS[code].severity, reason=reason)
 
 
 def validity(flags: Iterable[Flag]) -> Validity:
     """Return the validity from *flags*; flags with the same reason are kept once, worst first."""
     unique = {(raised.code, raised.reason): raised for raised in flags}
-    order = {severity: rank for rank, severity in enumerate(reversed(get_args(Severity)))}
-    kept = tuple(sorted(unique.values(), key=lambda raised: (order[raised.severity], raised.code, raised.reason)))
+    order = list(SEVERITIES)
+    kept = tuple(sorted(unique.values(), key=lambda raised: (order.index(raised.severity), raised.code, raised.reason)))
     return Validity(valid=all(raised.severity != "invalid" for raised in kept), flags=kept)

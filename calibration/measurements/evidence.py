@@ -4,11 +4,12 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from calibration.flags import FLAG_OF_ERROR, WARNED
 from calibration.model import Model
 from calibration.parsers import parse_json
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, ProbeError
-from calibration.sutprobe.placement import REFUSED, Interference, Pages, Placement, Repeated
+from calibration.sutprobe.placement import Interference, Pages, Placement, Repeated
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
@@ -33,10 +34,6 @@ class PagesProof(Model):
     on_node: int
 
 
-WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS", "CPU_QUOTA", "NOT_LOCKED"})
-"""Warnings of sutprobe that become flags of the same name."""
-
-
 COARSE_NS = 1.5
 """Step of a clock from which single intervals are coarser than elsewhere: the counters of x86_64 and, since Armv8.6, of
 aarch64 step by 1 ns or less."""
@@ -58,13 +55,13 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
     if document.clock is not None and document.clock.source == "monotonic_raw":
         yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {document.clock.reason}")
     for warned in document.warnings:
-        if warned.code in WARNING_FLAGS:
+        if warned.code in WARNED:
             yield flag(warned.code, warned.message)
 
 
 def refusal(error: ProbeError) -> Flag | None:
     """Return the flag for the *error* that sutprobe reported in place of a value; ``None`` for any other."""
-    code = REFUSED.get(error.code)
+    code = FLAG_OF_ERROR.get(error.code)
     return flag(code, error.message) if code else None
 
 
@@ -72,7 +69,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
     """Return the same for a whole *document* without a result, its warnings included."""
     if document.error is None:
         return None
-    warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNING_FLAGS)
+    warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
     return refusal(document.error) or next(warned, None)
 
 

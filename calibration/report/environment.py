@@ -36,7 +36,7 @@ TEMPLATES = SHARE / "templates"
 KINDS = "kinds"
 """Folder, below the templates, with one macro file per measurement kind, named after the kind."""
 
-SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
+SHARED = ("common", "blocks", "counted", "mixes", "readings")
 """Macro files available to every template under these names; each may use those before it."""
 
 

@@ -8,10 +8,11 @@ import hashlib
 import re
 from collections.abc import Container, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from calibration import units
 from calibration.context.model import Context
+from calibration.flags import FLAGS, SEVERITIES, Severity
 from calibration.measurements import registry
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -50,7 +51,7 @@ from calibration.results.consistency import RULES
 from calibration.results.health import Health
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
 from calibration.results.pace import pace_text
-from calibration.validity import Flag, Severity
+from calibration.validity import Flag
 
 MAX_EVIDENCE = 6
 """Pieces of evidence listed per flag; the rest is counted."""
@@ -230,11 +231,13 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
     found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
     for flag, about in dict.fromkeys(flags):
         found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, []).append(about)
-    worst_first = sorted(found, key=lambda key: (get_args(Severity)[::-1].index(key[0]), key[1]))
+    worst_first = sorted(found, key=lambda key: (list(SEVERITIES).index(key[0]), key[1]))
     return [
         {
             "code": code,
             "severity": severity,
+            "severity_text": SEVERITIES[severity],
+            "meaning": FLAGS[code].meaning,
             "evidence": list(found[severity, code].items())[:MAX_EVIDENCE],
             "more": max(0, len(found[severity, code]) - MAX_EVIDENCE),
         }

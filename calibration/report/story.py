@@ -15,6 +15,7 @@ from calibration import units
 from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
+from calibration.flags import FINDINGS, FLAGS, Severity
 from calibration.judge.words import within
 from calibration.measurements.base import Metric
 from calibration.measurements.firmware import FirmwareValues
@@ -32,41 +33,11 @@ from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.metrics_of_record import QUANTITIES
 from calibration.results.model import Measurement, RecordMetric, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
-from calibration.validity import Flag, Severity
+from calibration.validity import Flag
 
 MAX_FINDINGS: Final = 3
 
 MAX_ADVICE: Final = 3
-
-REASONS: Final[Mapping[str, str]] = {
-    "PLACEMENT_WRONG": "placement",
-    "PLACEMENT_UNVERIFIED": "placement",
-    "CPU_UNVERIFIED": "CPU left",
-    "WORK_UNPROVED": "work unproved",
-    "EMULATED": "emulated",
-    "BIMODAL": "two levels",
-    "NOT_STATIONARY": "not stationary",
-    "THROTTLED": "throttled",
-    "FREQ_CHANGED": "clock changed",
-    "STOLEN": "hypervisor",
-    "PREEMPTED": "preempted",
-    "FAULTED": "page faults",
-    "SMI": "firmware",
-    "MOVED": "pages moved",
-}
-"""Short form of the worst reason against a metric; a wide interval is already visible in its ±."""
-
-MACHINE_FINDINGS: Final = frozenset(
-    {
-        "NOT_AS_EXPECTED",
-        "ERRORS_UNCORRECTED",
-        "ERRORS_CORRECTED",
-        "THROTTLED",
-        "ALLOCATION_NARROWED",
-        "LINK_NARROWED",
-    }
-)
-"""Flags of the whole machine that are findings."""
 
 MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
@@ -183,8 +154,8 @@ def cross_checks(document: RunDocument) -> Counter[str]:
 def trust_word(trust: Trust, reason: Flag | None) -> str:
     """Return the word for *trust*, with the *reason* in short."""
     word = "near target" if trust == "near" else trust.replace("_", " ")
-    short = None if reason is None else REASONS.get(reason.code)
-    return word if short is None else f"{word}: {short}"
+    row = None if reason is None else FLAGS.get(reason.code)
+    return word if row is None or row.short is None else f"{word}: {row.short}"
 
 
 def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
@@ -254,7 +225,7 @@ def _findings(document: RunDocument, context: Context | None, advised: Sequence[
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
-    yield from (f"{flag.reason}." for flag in document.flags if flag.code in MACHINE_FINDINGS)
+    yield from (f"{flag.reason}." for flag in document.flags if flag.code in FINDINGS)
     yield from _nodes_behind(document.record, peaks_of(context), advised)
     yield from _disturbed_cpus(document.measurements, advised, context)
     yield from _wide(document.record)

@@ -7,16 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 from pydantic import AliasChoices, Field
 
 from calibration.errors import InputError
+from calibration.flags import FLAG_OF_ERROR
 from calibration.model import Model
 from calibration.sutprobe.document import Part, ProbeError, Result, Surroundings
-
-REFUSED = {
-    "placement_wrong": "PLACEMENT_WRONG",
-    "cpu_left": "CPU_UNVERIFIED",
-    "pin_failed": "CPUS_HIDDEN",
-    "bind_failed": "NODES_HIDDEN",
-}
-"""The validity flag for each error of sutprobe that replaces a value."""
 
 
 class Interference(Model):
@@ -170,7 +163,7 @@ def verified_in_rounds(parts: Sequence[Verified]) -> tuple[bool, ProbeError | No
     As with points: it must be verified in one round, and found elsewhere in none.
     """
     errors = [part.error for part in parts if part.error is not None]
-    elsewhere = next((error for error in errors if error.code in REFUSED), None)
+    elsewhere = next((error for error in errors if error.code in FLAG_OF_ERROR), None)
     unnamed = any(not part.cpu_verified and part.error is None for part in parts)
     verified = any(part.cpu_verified for part in parts) and elsewhere is None and not unnamed
     return verified, elsewhere or next(iter(errors), None)
@@ -178,7 +171,7 @@ def verified_in_rounds(parts: Sequence[Verified]) -> tuple[bool, ProbeError | No
 
 def _merged_point(parts: Sequence[tuple[Part, P]]) -> P:
     errors = tuple(point.error for _, point in parts if point.error is not None)
-    refused = next((error for error in errors if error.code in REFUSED), None)
+    refused = next((error for error in errors if error.code in FLAG_OF_ERROR), None)
     first = parts[0][1]
     good = [(part, point) for part, point in parts if getattr(point, point.VALUE) and point.error is None]
     if refused or not good:

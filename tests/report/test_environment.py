@@ -7,7 +7,6 @@ from jinja2 import UndefinedError
 from calibration.measurements import registry
 from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
 from calibration.report.sections import SECTIONS
-from calibration.validity import SEVERITIES
 
 
 def test_an_undefined_name_is_an_error() -> None:
@@ -31,12 +30,6 @@ def test_each_kind_has_a_macro_file_with_section_and_position(kind: str) -> None
 def test_each_macro_file_belongs_to_a_kind() -> None:
     found = {path.name.removesuffix(".rst.j2") for path in (TEMPLATES / KINDS).iterdir()}
     assert found == set(registry())
-
-
-def test_each_validity_flag_is_explained() -> None:
-    flags = environment().get_template("macros/flags.rst.j2").module
-    assert set(flags.meaning) == set(SEVERITIES)  # type: ignore[attr-defined]
-    assert set(flags.severity) == set(SEVERITIES.values())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.j2")), ids=lambda path: path.name)

@@ -9,11 +9,11 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
+from calibration.flags import FLAG_OF_ERROR, FLAGS
 from calibration.measurements.base import missing_part
-from calibration.measurements.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
+from calibration.measurements.evidence import PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.sut import emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
-from calibration.validity import SEVERITIES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 TWO_NODES = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
@@ -88,11 +88,11 @@ def test_isolated_cpus_are_not_hidden_unless_something_else_is() -> None:
     assert seen_by(ISOLATED, *others[:1]).usable_cpus == {others[0]}
 
 
-@pytest.mark.parametrize(("error", "code"), sorted(REFUSED.items()))
+@pytest.mark.parametrize(("error", "code"), sorted(FLAG_OF_ERROR.items()))
 def test_sutprobe_errors_become_flags(error: str, code: str) -> None:
     found = refusal(ProbeError(code=error, message="8 of 8 elsewhere"))
     assert found is not None
-    assert (found.code, found.severity, found.reason) == (code, SEVERITIES[code], "8 of 8 elsewhere")
+    assert (found.code, found.severity, found.reason) == (code, FLAGS[code].severity, "8 of 8 elsewhere")
     part = missing_part("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
     assert (part.flag, part.reason) == (found, f"{error}: 8 of 8 elsewhere")
 

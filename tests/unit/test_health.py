@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from calibration.flags import FINDINGS
 from calibration.gates.rules import check_errors
 from calibration.report.devices import health_facts
-from calibration.report.story import MACHINE_FINDINGS
 from calibration.results.health import Health, health_flags, read_health
 from calibration.results.model import RunDocument
 from calibration.runner.health import KINDS
@@ -101,7 +101,7 @@ def test_a_quiet_run_has_no_flags_and_passes() -> None:
 )
 def test_what_was_counted_flags_the_run(changed: dict[str, Any], code: str, reason: str) -> None:
     assert flags(health(**changed)) == [(code, reason)]
-    assert code in MACHINE_FINDINGS
+    assert code in FINDINGS
     outcomes = [result.outcome for result in check_errors(document(health(**changed)))]
     assert outcomes == (["passed"] if code == "THROTTLED" else ["failed"])
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trust in one figure: the levels, the worst reason, and interference that counts only where it moved the figure."""
 
+from itertools import pairwise
+
 import pytest
 
 from calibration.statistics import Estimate, estimate
-from calibration.trust import ORDER, Judged, lowest, of_width, trust_of
-from calibration.validity import SEVERITIES
+from calibration.trust import Judged, lowest, of_width, trust_of, worst
+from calibration.validity import flag
 
 STEADY = [[99.0], [99.5], [100.0], [100.0], [100.5], [101.0]]
 
@@ -66,8 +68,11 @@ def test_reports_only_the_worst_reason() -> None:
     assert judged.reason.code == "NOT_CONVERGED"
 
 
-def test_every_reason_is_a_flag() -> None:
-    assert set(ORDER) <= set(SEVERITIES)
+def test_worst_reasons_are_of_placement_then_of_the_samples_then_of_interference() -> None:
+    order = ("PLACEMENT_WRONG", "WORK_UNPROVED", "EMULATED", "BIMODAL", "NOT_CONVERGED", "THROTTLED", "STOLEN", "MOVED")
+    for worse, other in pairwise(order):
+        assert worst([flag(other, ""), flag(worse, "")]) == flag(worse, "")
+    assert worst([]) is None
 
 
 def test_the_lowest_trust_counts() -> None:
