@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
-from math import ceil, exp, lgamma, log, log1p, sqrt
+from math import ceil, exp, log, log1p
 from typing import NamedTuple, Self
 
 from pydantic import model_validator
@@ -20,9 +20,6 @@ from calibration.model import Model
 
 COVERAGE = 0.95
 """Least probability with which an interval holds the percentile."""
-
-DEVIATIONS = 12
-"""Standard deviations from the mean beyond which a binomial probability is below 1e-30, and not summed."""
 
 
 class Histogram(Model):
@@ -133,29 +130,13 @@ def quantile_ranks(count: int, share: float) -> tuple[int, int, float] | None:
     """
     if count < 1:
         return None
-    spare = (1 - COVERAGE) / 2
-    first, chances = _binomial(count, share)
-    below = list(accumulate(chances))
-    above = list(accumulate(reversed(chances)))[::-1]
-    # sample `low` is too high if at most low - 1 samples are up to the quantile; `high` too low if at least high are
-    low = first + bisect_left([chance > spare for chance in below], x=True)
-    place = next((place for place, chance in enumerate(above) if chance <= spare), None)
-    if low < 1 or place is None:
+    from scipy.stats import binom  # noqa: PLC0415 - takes a second, and only percentiles need it
+
+    low, high = map(int, binom.interval(COVERAGE, count, share))
+    if low < 1 or high >= count:
         return None
-    missed = (below[low - first - 1] if low > first else 0.0) + above[place]
-    return low, first + place, 1 - missed
-
-
-def _binomial(count: int, share: float) -> tuple[int, list[float]]:
-    """Return the probabilities of so many of *count*, each with chance *share*, and of how many the first one is."""
-    mean, reach = count * share, DEVIATIONS * sqrt(count * share * (1 - share)) + DEVIATIONS**2
-    first, last = max(0, int(mean - reach)), min(count, int(mean + reach) + 1)
-    some, none = log(share), log1p(-share)
-    whole = lgamma(count + 1)
-    return first, [
-        exp(whole - lgamma(k + 1) - lgamma(count - k + 1) + k * some + (count - k) * none)
-        for k in range(first, last + 1)
-    ]
+    # sample `low` is too high if fewer than `low` are up to the quantile; the one after `high` too low if more are
+    return low, high + 1, float(binom.cdf(high, count, share) - binom.cdf(low - 1, count, share))
 
 
 def beyond_longest(count: int) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, combinations
 from math import factorial, log, sqrt
 from operator import itemgetter
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 from typing import Literal, Self, TypeVar
 
 from pydantic import model_validator
@@ -316,9 +316,8 @@ def _spreads(grouped: Sequence[Sequence[float]], value: float) -> tuple[float | 
 def differs(grouped: Sequence[Sequence[float]]) -> bool:
     """Return whether the rounds in *grouped* differ by more than their placements explain.
 
-    With several placements in a round by the F test at ``CHANCE``, its quantile by Paulson's approximation (Annals of
-    Mathematical Statistics 13, 1942). With one by the trend over the rounds: the Mann-Kendall test (Mann, Econometrica
-    13, 1945) at ``RANKED_CHANCE``.
+    With several placements in a round by the F test at ``CHANCE``. With one by the trend over the rounds: the
+    Mann-Kendall test (Mann, Econometrica 13, 1945) at ``RANKED_CHANCE``.
     """
     inside, between = _mean_squares(grouped)
     if between is None:
@@ -328,9 +327,9 @@ def differs(grouped: Sequence[Sequence[float]]) -> bool:
         return _trend_chance(len(centres), abs(_agreement(range(len(centres)), centres))) < RANKED_CHANCE
     if inside == 0:
         return between > 0
-    cube = (between / inside) ** (1 / 3)
-    one, two = 2 / 9 / (len(grouped) - 1), 2 / 9 / (sum(map(len, grouped)) - len(grouped))
-    return float(((1 - two) * cube - (1 - one)) / sqrt(two * cube**2 + one)) > NormalDist().inv_cdf(1 - CHANCE)
+    from scipy.special import fdtrc  # noqa: PLC0415 - slow, and only rounds that may differ need it
+
+    return bool(fdtrc(len(grouped) - 1, sum(map(len, grouped)) - len(grouped), between / inside) < CHANCE)
 
 
 def course_flags(
