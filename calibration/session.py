@@ -339,6 +339,7 @@ def _step(step: Step, left: Sequence[int], again: Sequence[str]) -> dict[str, An
         "seeded": step.seeded,
         "rounds": step.rounds if len(left) == step.rounds else list(left),
         "again": list(again),
+        "figures": None if step.figures is None else list(step.figures),
         "more_rounds": step.more_rounds,
         "target_half_width": step.target_half_width,
         "deadline_s": step.deadline_s,

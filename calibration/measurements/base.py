@@ -8,7 +8,7 @@ finds the modules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field
 
@@ -30,6 +30,15 @@ PROBE = "sutprobe"
 SEEDED = frozenset({"latency", "bandwidth", "loaded", "c2c"})
 """Subcommands of sutprobe with the option ``--seed``."""
 
+FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "latency": ("points", "*", "placements", "*", "windows_ns"),
+    "bandwidth": ("points", "*", "placements", "*", "windows_mb_s"),
+    "loaded": ("points", "*", "placements", "*", "probes", "0", "windows_ns"),
+    "c2c": ("pairs", "*", "placements", "*", "windows_ns"),
+    "frequency": ("points", "*", "windows_hz"),
+}
+"""Where the result of a subcommand has the windows of its figures with a target; of probes, those of the first."""
+
 DEADLINE_FACTOR = 4
 """A step may take this many times its expected duration: slow SUTs finish, hung ones are caught."""
 
@@ -50,9 +59,10 @@ class Step(Model):
     """A command of sutprobe on the SUT, with everything needed to run, review or refuse it.
 
     It is run once in each of ``rounds`` rounds, and in up to ``more_rounds`` further ones while the interval of one of
-    its figures is wider than ``target_half_width``. ``first_round`` are words added to ``argv`` in the first round,
-    which takes ``first_round_s`` longer: later rounds repeat the choice of its search. If ``seeded``, each round has a
-    ``--seed`` of its own, so that it shuffles differently.
+    its figures is wider than ``target_half_width``. ``figures`` is where its answer has their windows: ``*`` is each
+    element of a list, and the first list has an element for each figure. ``first_round`` are words added to ``argv`` in
+    the first round, which takes ``first_round_s`` longer: later rounds repeat the choice of its search. If ``seeded``,
+    each round has a ``--seed`` of its own, so that it shuffles differently.
     ``expected_duration_s`` is that of all rounds, ``longest_duration_s`` that with all further ones, ``deadline_s`` the
     limit of one command. ``prefetchers`` is ``off`` if the hardware prefetchers are switched off while it runs, and
     ``None`` if they are unchanged.
@@ -68,6 +78,7 @@ class Step(Model):
     rounds: int = 1
     more_rounds: int = 0
     target_half_width: float | None = None
+    figures: tuple[str, ...] | None = None
     cpus: tuple[int, ...]
     nodes: tuple[int, ...]
     expected_duration_s: float
@@ -277,6 +288,7 @@ class Declaration(ABC, Generic[S, V]):
         nodes: Iterable[int],
         cost_s: float,
         repeated: RepeatedSettings | None = None,
+        figures: tuple[str, ...] | None = None,
         suffix: str = "",
         flags: tuple[str, ...] = (),
         first_round: tuple[str, ...] = (),
@@ -288,7 +300,8 @@ class Declaration(ABC, Generic[S, V]):
         A list repeats its option, *flags* take no value.
 
         *cost_s* is the expected time besides start-up and measuring the background of counters. *repeated* has the
-        target and the number of further rounds, *first_round* words for the first round only, *first_round_s* its extra
+        target and the number of further rounds, *figures* where the result has the windows, by default where the
+        subcommand usually has them, *first_round* words for the first round only, *first_round_s* its extra
         time. *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says
         so.
         """
@@ -310,6 +323,7 @@ class Declaration(ABC, Generic[S, V]):
             seeded=subcommand in SEEDED,
             more_rounds=0 if repeated is None else repeated.more_rounds,
             target_half_width=None if repeated is None else repeated.target_half_width,
+            figures=("result", *(figures or FIGURES[subcommand])) if repeated and repeated.more_rounds else None,
             cpus=tuple(cpus),
             nodes=tuple(nodes),
             expected_duration_s=expected_s,

@@ -200,6 +200,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 nodes=sorted({sut.home(node) for node in sut.cpu_nodes}),
                 cost_s=cost_s,
                 repeated=settings,
+                figures=("cells", "*", "placements", "*"),
                 suffix="" if method == "transfer" else f"-{method}",
             )
 

@@ -125,7 +125,8 @@ def judge_answer(
     if built != source_sha256:
         return "failed", f"sutprobe was built from sources {built}, not {source_sha256}", document
     if code == 0 and document.get("status") == "ok":
-        return "ok", None, document
+        lacks = answer.get("lacks")
+        return ("failed", f"the answer has no {visible(lacks)}", document) if lacks else ("ok", None, document)
     told = _object_of(document, "error")
     reason = str(told.get("message") or f"sutprobe gave no reason; exit code {code}{quoted('', stderr)}")
     outcomes: dict[str, Outcome] = {"deadline": "timed_out", "interrupted": "killed"}
@@ -147,6 +148,7 @@ class _Told(BaseModel):
     stdout: str = ""
     stderr: str = ""
     fault: str | None = None
+    lacks: str | None = None
     reason: str | None = None
     changes: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []

@@ -79,7 +79,9 @@ def run(path, bundle):
             if name not in (*KEPT, *([JOURNAL] if faults else [])):
                 path = os.path.join(made.path, name)
                 (shutil.rmtree if os.path.isdir(path) else os.unlink)(path)
-    good = collections.Counter(record["id"] for record in ended if record["record"] == "step" and record["rc"] == 0)
+    good = collections.Counter(
+        record["id"] for record in ended if record["record"] == "step" and record["rc"] == 0 and "lacks" not in record
+    )
     complete = sum(good[step["id"]] >= step.get("rounds", 1) for step in plan["steps"])
     sys.stdout.write(f"{complete} of {len(plan['steps'])} steps measured: {made.path}\n")
     if faults:

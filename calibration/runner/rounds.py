@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import random
 
+from calibration.runner import fields
 from calibration.runner.intervals import MOMENTS, median_ranks, middle
-
-WINDOWS = ("windows_hz", "windows_ns", "windows_mb_s")
-"""Where a point or a placement has its windows."""
 
 
 class Rounds:
@@ -63,14 +61,26 @@ class Rounds:
             more = [*more, "--seed", str(self.random(number, step["id"]).getrandbits(31))]
         return [*step["argv"], *more]
 
-    def keep(self, step, document):
-        """Keep what *document*, the answer of *step*, says for its next rounds."""
-        if step["id"] not in self.figures or not isinstance(document, dict):
-            return
-        if not self.again[step["id"]]:
-            self.again[step["id"]] = document.get("again")
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, IndexError):
-            self.figures[step["id"]].append(figures(document["result"]))
+    def keep(self, step, found):
+        """Keep what the answer of *step* that was *found* says for its next rounds.
+
+        Return what a record of it needs to say besides: the field that the plan names and the answer lacks.
+        """
+        asked = step.get("figures")
+        if step["id"] not in self.figures or found["rc"] != 0:
+            return {}
+        try:
+            answer = json.loads(found["stdout"])
+        except (ValueError, RecursionError):
+            return {}  # whoever reads the record sees that
+        if not self.again[step["id"]] and isinstance(answer, dict):
+            self.again[step["id"]] = answer.get("again")
+        try:
+            if asked:
+                self.figures[step["id"]].append(fields.figures(answer, asked))
+        except fields.Lacking as lacking:
+            return {"lacks": str(lacking)}
+        return {}
 
     def wants_more(self, step):
         """Return whether a further round may bring a figure of *step* to its target."""
@@ -91,25 +101,6 @@ def rounds_of(step):
     """Return the rounds in which *step* is still to be measured: all of them, or those listed."""
     rounds = step["rounds"]
     return range(1, rounds + 1) if isinstance(rounds, int) else rounds
-
-
-def figures(result):
-    """Return the median of each figure of a result with a target, in order; None for one without a value."""
-    points = result.get("points") or result.get("pairs") or result.get("cells") or ()
-    measured = [point for point in points if point.get("phase") != "scan"]
-    return [None if point.get("error") else middle(windows_of(point)) for point in measured]
-
-
-def windows_of(point):
-    """Return all windows of *point*, those of the first latency probe if it has some."""
-    for name in WINDOWS:
-        if point.get(name):
-            return point[name]
-    found: list[float] = []
-    for placement in point["placements"]:
-        probe = placement["probes"][0] if isinstance(placement, dict) and placement.get("probes") else placement
-        found += probe if isinstance(probe, list) else windows_of(probe)
-    return found
 
 
 def half_width(values):

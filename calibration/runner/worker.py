@@ -222,10 +222,7 @@ class Worker:
                 continue
             around = Surroundings(self.machine, self.sensors)
             found = self.run_step(step, rounds.argv(step, number), grace_s)
-            self.record(**found, around=around.since(), **more)
-            if number is not None:
-                with contextlib.suppress(ValueError, RecursionError):
-                    rounds.keep(step, json.loads(found["stdout"]))
+            self.record(**found, around=around.since(), **rounds.keep(step, found), **more)
         for step in plan.get("after", ()):
             self.begin(step, "after the last round")
             self.record(**self.run_step(step, step["argv"], grace_s))

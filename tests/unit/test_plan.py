@@ -18,7 +18,9 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
+from calibration.runner.fields import figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
+from tests.machines import answer
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
 SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
@@ -454,6 +456,23 @@ def test_rounds_suffice_for_a_95_percent_interval(profile: str) -> None:
     short = {step.kind for step in make_plan(SMT, load_profile(profile)).steps if step.rounds < enough}
     # a shape is chosen by rank, a course has no pause, and the profile counters compares methods within its sweeps
     assert short <= {"traffic_shape", "sustained_bandwidth", "counted_volume", "regulation"}
+
+
+def test_answers_have_the_figures_that_decide_on_further_rounds() -> None:
+    full = load_profile("full")
+    adding = {
+        kind: settings.model_copy(update={"more_rounds": 1})
+        for kind, settings in full.measurements.items()
+        if "more_rounds" in type(settings).model_fields
+    }
+    steps = make_plan(SMT, full.model_copy(update={"measurements": adding}), prefetchers_ok=True).steps
+    assert {step.kind for step in steps} == adding.keys()
+    for step in steps:
+        assert step.figures
+        known = figures(answer(step), step.figures)
+        assert known
+        assert all(known)
+    assert {step.figures for step in make_plan(SMT, load_profile("quick")).steps} == {None}
 
 
 @pytest.mark.parametrize(

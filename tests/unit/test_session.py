@@ -286,6 +286,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a list": ({"stdout": "[1]"}, "failed", "it is a list, not an object"),
     "lone surrogate": ({"stdout": '{"a": "\\ud800"}'}, "failed", "surrogates not allowed"),
     "other sources": ({"stdout": '{"status": "ok"}'}, "failed", "built from sources None, not 1111"),
+    "lacking": ({"lacks": "result.points.0.\x1b"}, "failed", r"^the answer has no result\.points\.0\.\\x1b$"),
     "error": (
         {"rc": 1, "stdout": json.dumps({**json.loads(DOCUMENT), "status": "error", "error": {"message": "no node 7"}})},
         "failed",
@@ -482,7 +483,15 @@ def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltKe
     assert sut.programs == {"sutprobe": built.path.read_bytes()}
     given = [json.loads(step.model_dump_json()) for step in start.plan.steps]
     names = {*sut.plan["steps"][0]} - {"again"}
-    assert {"deadline_s", "first_round", "more_rounds", "prefetchers", "seeded", "target_half_width"} <= names
+    assert {
+        "deadline_s",
+        "figures",
+        "first_round",
+        "more_rounds",
+        "prefetchers",
+        "seeded",
+        "target_half_width",
+    } <= names
     assert [{name: step[name] for name in names} for step in sut.plan["steps"]] == [
         {name: step[name] for name in names} for step in given
     ]

@@ -2,31 +2,38 @@
 """The rounds of a run on the SUT: order, choices that are repeated, and when there are enough."""
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from calibration.runner.rounds import Rounds, figures, half_width
+from calibration.runner.fields import Lacking, figures
+from calibration.runner.rounds import Rounds, half_width
 from calibration.runner.settings import Machine
 from calibration.runner.surroundings import Surroundings, sensors
 
+LATENCY = ["result", "points", "*", "placements", "*", "windows_ns"]
+BANDWIDTH = ["result", "points", "*", "placements", "*", "windows_mb_s"]
+
 
 def step(name: str, **more: Any) -> dict[str, Any]:
-    return {"id": name, "argv": ["sutprobe", name], "rounds": 6, **more}
+    return {"id": name, "argv": ["sutprobe", name], "rounds": 6, "figures": LATENCY, **more}
 
 
 def latency(*medians_ns: float) -> dict[str, Any]:
-    points = [{"placements": [{"windows_ns": [ns, ns + 1, ns - 1]}], "error": None} for ns in medians_ns]
+    points = [{"placements": [{"windows_ns": [ns, ns + 1, ns - 1]}]} for ns in medians_ns]
     return {"result": {"points": points}}
 
 
-def run(plan: dict[str, Any], answers: Any = lambda _step, _number: {}) -> list[tuple[int | None, str, list[str]]]:
+def run(plan: dict[str, Any], answers: Any = lambda _step, _number: None) -> list[tuple[int | None, str, list[str]]]:
+    """Return round, step and command of each record of a run with these *answers*; None is a command that failed."""
     rounds = Rounds(plan)
     done = []
     for number, _, each in rounds:
         done.append((number, each["id"], rounds.argv(each, number)))
-        rounds.keep(each, answers(each, number))
+        answer = answers(each, number)
+        rounds.keep(each, {"rc": 0 if answer else 1, "stdout": json.dumps(answer)})
     return done
 
 
@@ -114,7 +121,7 @@ def test_a_figure_that_a_round_lacks_is_compared_with_itself() -> None:
     def answer(_step: dict[str, Any], number: int | None) -> dict[str, Any]:
         document = latency(100.0, 200.0, 300.0)
         if number == 4:
-            document["result"]["points"][0] = {"error": {"code": "no_memory"}, "placements": None}
+            document["result"]["points"][0] = {"placements": None}
         return document
 
     assert len(run(plan, answer)) == 6
@@ -128,26 +135,62 @@ def test_rounds_stop_when_the_interval_has_met_its_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "found"),
+    ("path", "result", "found"),
     [
-        ({"points": [{"windows_hz": [1.0, 3.0, 2.0]}]}, [2.0]),
-        ({"pairs": [{"placements": [{"windows_ns": [5.0]}, {"windows_ns": [7.0]}]}]}, [6.0]),
-        ({"pairs": [], "cells": [{"placements": [[5.0, 6.0, 9.0]]}]}, [6.0]),
-        ({"points": [{"placements": [{"windows_mb_s": [9.0], "probes": [{"windows_ns": [4.0]}]}]}]}, [4.0]),
+        ("points.*.windows_hz", {"points": [{"windows_hz": [1.0, 3.0, 2.0]}, {"windows_hz": None}]}, [2.0, None]),
         (
-            {"points": [{"phase": "scan", "placements": []}, {"phase": "full", "placements": [{"windows_mb_s": [8]}]}]},
-            [8],
+            "pairs.*.placements.*.windows_ns",
+            {"pairs": [{"placements": [{"windows_ns": [5.0]}, {"windows_ns": [7.0]}]}]},
+            [6.0],
         ),
-        ({"points": [{"error": {"code": "x"}, "placements": None}]}, [None]),
+        ("cells.*.placements.*", {"cells": [{"placements": [[5.0, 6.0], [9.0]]}, {"placements": None}]}, [6.0, None]),
+        (
+            "points.*.placements.*.probes.0.windows_ns",
+            {"points": [{"placements": [{"probes": [{"windows_ns": [4.0]}, {"windows_ns": [9.0]}]}]}]},
+            [4.0],
+        ),
     ],
 )
-def test_the_figures_with_a_target(result: dict[str, Any], found: list[float]) -> None:
-    assert figures(result) == found
+def test_the_figures_with_a_target(path: str, result: dict[str, Any], found: list[float]) -> None:
+    assert figures({"result": result}, ["result", *path.split(".")]) == found
 
 
-@pytest.mark.parametrize("document", [None, [], {}, {"result": None}, {"result": {"points": [{"placements": None}]}}])
-def test_nonsense_from_a_step_never_ends_the_run(document: Any) -> None:
-    assert len(run({"steps": [step("a", more_rounds=3, target_half_width=0.01)]}, lambda *_: document)) == 6
+POINT = {"placements": [{"windows_mb_s": [8.0]}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lacks"),
+    [
+        ([], "result"),
+        ({"result": None}, "result.points"),
+        ({"result": {"points": []}}, "result.points"),
+        ({"result": {"points": {}}}, "result.points"),
+        ({"result": {"points": [POINT, {"placement": []}]}}, "result.points.1.placements"),
+        ({"result": {"points": [{"placements": []}]}}, "result.points.0.placements"),
+        ({"result": {"points": [POINT, 7]}}, "result.points.1.placements"),
+        ({"result": {"points": [{"placements": [{"windows": [8]}]}]}}, "result.points.0.placements.0.windows_mb_s"),
+        (
+            {"result": {"points": [{"placements": [{"windows_mb_s": [8, "8"]}]}]}},
+            "result.points.0.placements.0.windows_mb_s.1",
+        ),
+        (
+            {"result": {"points": [{"placements": [{"windows_mb_s": True}]}]}},
+            "result.points.0.placements.0.windows_mb_s",
+        ),
+    ],
+)
+def test_a_missing_field_is_named(answer: Any, lacks: str) -> None:
+    with pytest.raises(Lacking, match=f"^{re.escape(lacks)}$"):
+        figures(answer, BANDWIDTH)
+    asked = step("a", figures=BANDWIDTH, more_rounds=3, target_half_width=0.01)
+    rounds = Rounds({"steps": [asked]})
+    assert rounds.keep(asked, {"rc": 0, "stdout": json.dumps(answer)}) == {"lacks": lacks}
+
+
+@pytest.mark.parametrize("stdout", ["", "nonsense", "[" * 10**5])
+def test_output_that_is_no_json_never_ends_the_run(stdout: str) -> None:
+    asked = step("a", more_rounds=3, target_half_width=0.01)
+    assert Rounds({"steps": [asked]}).keep(asked, {"rc": 0, "stdout": stdout}) == {}
 
 
 def test_surroundings_are_read_before_and_after_a_step(tmp_path: Any) -> None:

@@ -378,6 +378,13 @@ def test_settings_are_changed_more_than_once_beside_a_run_that_is_kept(sut: Sut)
     assert told == [("step", "off"), ("step", "on"), ("step", "off again")]
 
 
+def test_the_record_names_the_field_that_an_answer_lacks(sut: Sut) -> None:
+    known = {"rounds": 2, "more_rounds": 1, "target_half_width": 0.1, "figures": ["result", "points", "*", "ns"]}
+    program = b"""#!/bin/sh\necho '{"result": {"points": [{"ns": [1.0]}, {"NS": [1.0]}]}}'\n"""
+    _, records = sut.start().begin(step("a", **known), sutprobe=program).follow()
+    assert [record["lacks"] for record in records if record["record"] == "step"] == ["result.points.1.ns"] * 2
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_run_of_another_machine_that_shares_the_directory_is_left_alone(sut: Sut, killed: bool) -> None:
     run = measuring(sut, keep_s=0.0)
