@@ -12,6 +12,12 @@ def in_rounds(document: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
     return [document] if rounds == 1 else [_of_round(document, number) for number in range(rounds)]
 
 
+def first_round(document: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Return the first of the documents of ``in_rounds``."""
+    found: dict[str, Any] = document if rounds == 1 else _of_round(document, 0)
+    return found
+
+
 def numbered(step: Step, document: dict[str, Any] | None) -> list[tuple[int | None, dict[str, Any] | None]]:
     """Return round and document of each of the records that *step* leaves."""
     if step.rounds == 1:
@@ -30,8 +36,8 @@ def all_rounds(
 
 
 def _of_round(value: Any, number: int) -> Any:
-    if isinstance(value, list):
-        return [_of_round(item, number) for item in value]
+    if isinstance(value, list):  # long ones are of numbers
+        return value if value and isinstance(value[0], int | float) else [_of_round(item, number) for item in value]
     if not isinstance(value, dict):
         return value
     found = {name: _of_round(item, number) for name, item in value.items()}

@@ -20,6 +20,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
+from calibration.audit.kinds import read_items
 from calibration.bounds import MEMORY_SPARE_BYTES, PARSE_FACTOR
 from calibration.cli import calibration
 from calibration.context import load
@@ -27,19 +28,26 @@ from calibration.context.model import Context
 from calibration.finish import finish
 from calibration.measurements import registry
 from calibration.measurements.base import Step
-from calibration.plan import make_plan
+from calibration.plan import make_plan, plan_text
+from calibration.preflight.agreement import Known
+from calibration.preflight.examination import evaluate
+from calibration.preflight.expectations import Expectations
+from calibration.preflight.memory import short_of_memory
 from calibration.profiles import Profile, load_profile
 from calibration.remote import RECORD_BYTES
 from calibration.report.page import render
+from calibration.results.attempts import outstanding
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.layout import RUN
 from calibration.results.records import MAX_RECORDS_BYTES
 from calibration.results.store import read_run
+from calibration.runner import capture, settings
 from calibration.runner.directory import STEP_BYTES
 from calibration.sutprobe.document import MAX_PARTS
-from tests.machines import GROWN, Machine, answer
-from tests.rounds import in_rounds
-from tests.unit.test_large_machines import NOW, Made, captured, made
+from tests.machines import CORES_PER_LLC, GROWN, NODE_BYTES, Machine, answer
+from tests.rounds import first_round
+from tests.unit.machines import machine
+from tests.unit.test_large_machines import NOW, Made, made
 
 LARGEST: Final = Machine(cpus=504, cpu_nodes=12, memory_only_nodes=4, lines=2000)
 
@@ -59,10 +67,22 @@ MAX_GROWTH: Final = 2.5
 """What the second doubling of CPUs may add, as a multiple of what the first one adds: 2 if linear, 4 if quadratic."""
 
 
-def context_of(cpus: int, directory: Path) -> Context:
-    machine = replace(LARGEST, cpus=cpus)
-    root = machine.write(directory / f"root{cpus}")
-    return load(directory / "context.tar.gz", captured(machine, root))
+def context_of(cpus: int) -> Context:
+    """Return the context of the largest machine with so many CPUs, isolated but for the first core of each node."""
+    nodes, threads = LARGEST.cpu_nodes, LARGEST.threads
+    found = machine(
+        packages=2,
+        nodes=nodes,
+        cores=cpus // nodes // threads,
+        threads=threads,
+        node_bytes=NODE_BYTES,
+        llc_bytes=32 << 20,
+        llc_cores=CORES_PER_LLC,
+        memory_only_bytes=(NODE_BYTES,) * LARGEST.memory_only_nodes,
+    )
+    kept = {cpu for node in found.nodes if node.cpus for cpu in found.siblings(node.cpus[0])}
+    isolated = tuple(cpu for cpu in found.online_cpus if cpu not in kept)
+    return found.model_copy(update={"isolation": found.isolation.model_copy(update={"isolated": isolated})})
 
 
 def with_pairs(**pairs: int) -> Profile:
@@ -81,8 +101,8 @@ def planned(context: Context) -> dict[str, Step]:
 
 
 @pytest.fixture(scope="module")
-def largest(tmp_path_factory: pytest.TempPathFactory) -> Context:
-    return context_of(LARGEST.cpus, tmp_path_factory.mktemp("largest"))
+def largest() -> Context:
+    return context_of(LARGEST.cpus)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +114,7 @@ def steps(largest: Context) -> dict[str, Step]:
 def answers(steps: dict[str, Step]) -> dict[str, str]:
     """What each step prints in one round."""
     return {
-        name: json.dumps(in_rounds(answer(step), step.rounds)[0], separators=(",", ":")) for name, step in steps.items()
+        name: json.dumps(first_round(answer(step), step.rounds), separators=(",", ":")) for name, step in steps.items()
     }
 
 
@@ -120,10 +140,8 @@ def test_more_pairs_of_cpus_than_fit_are_refused(largest: Context, pairs: dict[s
     assert int(found[1]) < asked
 
 
-def test_answers_of_kinds_that_grow_are_made_large(
-    steps: dict[str, Step], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    small = planned(context_of(LARGEST.cpus // 4, tmp_path_factory.mktemp("small")))
+def test_answers_of_kinds_that_grow_are_made_large(steps: dict[str, Step]) -> None:
+    small = planned(context_of(LARGEST.cpus // 4))
     growing = {step.kind for name, step in steps.items() if name not in small or len(step.cpus) > len(small[name].cpus)}
     assert growing <= GROWN.keys()
 
@@ -202,7 +220,36 @@ def command(*words: str) -> Callable[[Made], object]:
     return ran
 
 
+def restored(on: Made) -> None:
+    """Plan changes of every CPU's frequency policy, and put back what cannot be: the CPUs are offline."""
+    here = settings.Machine(str(on.root))
+    entries = settings.plan_governor(here, "powersave")
+    entries += [
+        settings.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in settings.processors(here)
+    ]
+    changes, faults = settings.restore_all(here, [settings.Entry.of_line(entry.line()) for entry in entries], "run")
+    assert len(faults) == on.machine.cpus
+    settings.group_changes(changes)
+
+
+def short_of(context: Context) -> Context:
+    """Return *context* with too little memory available on every node for anything."""
+    nodes = tuple(node.model_copy(update={"available_bytes": 128 << 20}) for node in context.nodes)
+    return context.model_copy(update={"nodes": nodes})
+
+
+EXPECTED: Final = Expectations(
+    state=read_items({"isolated_cpus": "1-3", "governor": "performance", "deepest_idle_state": "C1"}, "")
+)
+
 LINEAR: Final[dict[str, Callable[[Made], object]]] = {
+    "capture": lambda on: capture.capture(str(on.root), sleep=lambda _seconds: None),
+    "settings restored": restored,
+    "context": lambda on: load(on.root),
+    "plan": lambda on: plan_text(make_plan(on.context, load_profile("full"))),
+    "preflight": lambda on: evaluate(on.context, Known(), EXPECTED),
+    "too little memory": lambda on: short_of_memory(short_of(on.context), load_profile("quick"), make_plan),
+    "what is left": lambda on: outstanding(on.run),
     "assembled and judged": lambda on: finish(on.run, now=NOW),
     "read": lambda on: read_run(on.run),
     "page": lambda on: render((on.run / RUN).read_bytes()),

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of large servers: every step of a run, from the capture to the page, with four times the CPUs.
+"""A run of a large server, from the capture to the page: 16 nodes, four of them memory-only.
 
-The largest machine has 512 CPUs, 16 nodes (four of them memory-only) and 2000 interrupt lines; the smaller a quarter of
-its CPUs, and everything else the same. Work for every pair of CPUs costs sixteen times as much there. The quick tests
-use a machine with as many nodes and few CPUs.
+The quick tests use a machine with few CPUs, the thorough ones one of 512 CPUs and 2000 interrupt lines. That work grows
+linearly with CPUs is in ``test_all_kinds.py``.
 """
 
 import base64
-import gc
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,43 +16,18 @@ from typing import Any
 
 import pytest
 
-from calibration.audit.kinds import read_items
-from calibration.context import load
 from calibration.context.model import Context
 from calibration.finish import finish
 from calibration.lifecycle import begin
-from calibration.plan import make_plan, plan_text
-from calibration.preflight.agreement import Known
-from calibration.preflight.examination import evaluate
-from calibration.preflight.expectations import Expectations
-from calibration.preflight.memory import short_of_memory
+from calibration.plan import make_plan
 from calibration.profiles import load_profile
-from calibration.report.page import render
-from calibration.results.attempts import outstanding
-from calibration.results.layout import RUN
 from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
-from calibration.runner import capture, settings
+from calibration.runner import capture
 from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
 from tests.rounds import all_rounds
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-EXPECTED = Expectations(
-    state=read_items({"isolated_cpus": "1-3", "governor": "performance", "deepest_idle_state": "C1"}, "")
-)
-
-SPAN = 4
-"""The larger machine has so many times the CPUs."""
-
-MAX_GROWTH = 6.0
-"""Most that a step may cost of the smaller machine's: linear is at most 4, a fifth of it for pairs of CPUs makes 6."""
-
-COMPARED_S = 0.05
-"""Shorter times are not compared: noise is larger, and no machine is large enough for them to matter."""
-
-TRIES = 4
-"""The least of so many times counts where the first is over the limit."""
 
 ARGUMENT_BYTES = 128 << 10
 """Longest argument that Linux gives a program (MAX_ARG_STRLEN with pages of 4 KiB)."""
@@ -72,11 +43,6 @@ class Made:
     context: Context
     run: Path
     opened: Counter[str]
-
-    def short(self) -> Context:
-        """Return the context with too little memory available on every node for anything, on either machine."""
-        nodes = tuple(node.model_copy(update={"available_bytes": 128 << 20}) for node in self.context.nodes)
-        return self.context.model_copy(update={"nodes": nodes})
 
 
 def captured(machine: Machine, root: Path) -> bytes:
@@ -128,11 +94,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return made(replace(LARGE, cpus=LARGE.cpus // SPAN), tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture(scope="module")
 def few_cpus(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(replace(LARGE, cpus=32, lines=100, daemons=40), tmp_path_factory.mktemp("few"))
 
@@ -141,61 +102,6 @@ def few_cpus(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def either(request: pytest.FixtureRequest) -> Made:
     found: Made = request.getfixturevalue(request.param)
     return found
-
-
-def all_plans(on: Made) -> None:
-    for name in ("quick", "nightly", "full"):
-        plan_text(make_plan(on.context, load_profile(name)))
-
-
-def restored(on: Made) -> None:
-    """Plan changes of every CPU's frequency policy, and put back what cannot be: the CPUs are offline."""
-    machine = settings.Machine(str(on.root))
-    entries = settings.plan_governor(machine, "powersave")
-    entries += [
-        settings.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in settings.processors(machine)
-    ]
-    changes, faults = settings.restore_all(machine, [settings.Entry.of_line(entry.line()) for entry in entries], "run")
-    assert len(faults) == on.machine.cpus
-    settings.group_changes(changes)
-
-
-STEPS: dict[str, Callable[[Made], object]] = {
-    "capture": lambda on: capture.capture(str(on.root), sleep=lambda _seconds: None),
-    "settings restored": restored,
-    "context": lambda on: load(on.run, on.archive),
-    "plans": all_plans,
-    "preflight": lambda on: evaluate(on.context, Known(), EXPECTED),
-    "too little memory": lambda on: short_of_memory(on.short(), load_profile("quick"), make_plan),
-    "what is left": lambda on: outstanding(on.run),
-    "run document": lambda on: finish(on.run, now=NOW),
-    "run document read": lambda on: read_run(on.run),
-    "page": lambda on: render((on.run / RUN).read_bytes()),
-}
-
-
-def cost_s(step: Callable[[Made], object], on: Made) -> float:
-    """Return the CPU time of *step*, without the garbage collector's, which grows with what earlier tests left."""
-    gc.collect()
-    gc.disable()
-    try:
-        began = time.process_time()
-        step(on)
-        return time.process_time() - began
-    finally:
-        gc.enable()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", STEPS)
-def test_cost_grows_linearly_with_cpus(name: str, small: Made, large: Made) -> None:
-    found = []
-    for _ in range(TRIES):
-        found.append((cost_s(STEPS[name], small), cost_s(STEPS[name], large)))
-        one, four = (min(item) for item in zip(*found, strict=True))
-        if four < COMPARED_S or four <= MAX_GROWTH * one:
-            return
-    pytest.fail(f"{four:.2f} s on {large.machine.cpus} CPUs, {one:.2f} s on {small.machine.cpus}")
 
 
 def test_capture_opens_every_file_once(either: Made) -> None:

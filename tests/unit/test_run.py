@@ -83,7 +83,7 @@ def test_ansible_forks_have_one_thread() -> None:
     assert done.stdout == "1\n"
 
 
-@pytest.mark.parametrize("given", ["LANG=xx_XX.UTF-8", "LC_TIME=xx_XX", "LC_ALL=C"])
+@pytest.mark.parametrize("given", ["LC_TIME=xx_XX", "LC_ALL=C"])
 def test_an_unknown_locale_is_named_and_replaced(given: str) -> None:
     name, value = given.split("=")
     environment = {key: text for key, text in os.environ.items() if key != "LANG" and not key.startswith("LC_")}

@@ -97,7 +97,7 @@ def test_rounds_are_what_the_estimate_is_given() -> None:
 def test_stopping_at_a_target_costs_little_coverage() -> None:
     """Runs of six rounds add one until the half-width is 0.7 standard deviations of a round, or they have 31."""
     ended = []
-    for run in (LEVEL + np.random.default_rng(1).standard_normal((1000, 31, 1))).tolist():
+    for run in (LEVEL + np.random.default_rng(1).standard_normal((400, 31, 1))).tolist():
         for rounds in range(6, 32):
             found = estimate(run[:rounds], "ns", rounds=range(rounds), target_half_width=0.7 / LEVEL)
             if found.converged:

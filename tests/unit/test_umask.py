@@ -3,39 +3,34 @@
 
 import os
 import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from calibration.places import CACHE_VARIABLE
+from tests.command import calibration
 from tests.unit.histories import noise, stored
 
 
-@pytest.mark.parametrize("umask", ["000", "002", "077"])
-def test_files_of_a_command_are_not_writable_by_everybody(tmp_path: Path, umask: str) -> None:
-    results, made = tmp_path / "results", tmp_path / "made"
+@pytest.fixture(params=[0o000, 0o002, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("own_index")
+def test_files_of_a_command_are_not_writable_by_everybody(tmp_path: Path, umask: int) -> None:
+    results = tmp_path / "results"
     stored(results, noise(3))
-    made.mkdir()
-    environment = {**os.environ, CACHE_VARIABLE: str(made / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    for words in (["judge", results], ["export", "parquet", results, "-o", made / "x.parquet"]):
-        command = [
-            "sh",
-            "-c",
-            f'umask {umask}; exec "$@"',
-            "sh",
-            sys.executable,
-            "-m",
-            "calibration.cli",
-            *map(str, words),
-        ]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode in {0, 1}, done.stderr
-    files = [path for path in made.rglob("*") if path != made]
+    theirs = set(tmp_path.rglob("*"))
+    for words in (["judge", results], ["export", "parquet", results, "-o", tmp_path / "x.parquet"]):
+        ended = calibration(*map(str, words))
+        assert ended.code in {0, 1}, ended.said
+    files = set(tmp_path.rglob("*")) - theirs
     assert len(files) > 3
     for path in files:
         mode = path.stat().st_mode
         assert not mode & stat.S_IWOTH, path
-        assert umask != "077" or not mode & (stat.S_IRWXG | stat.S_IRWXO), path
-        assert umask != "002" or mode & stat.S_IWGRP, f"{path}: a group may share results"
+        assert umask != 0o077 or not mode & (stat.S_IRWXG | stat.S_IRWXO), path
+        assert umask != 0o002 or mode & stat.S_IWGRP, f"{path}: a group may share results"
