@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds estimates in any values model, so that tests need not know the kinds."""
+"""Finds estimates in any values model and values in any document, so that tests need not know the kinds."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -21,3 +22,11 @@ def estimates(value: object) -> Iterator[Estimate]:
     elif isinstance(value, tuple):
         for item in value:
             yield from estimates(item)
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where the values in the document *value* are; of a list's, those of its first."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for name, item in items:
+        yield (*way, name)
+        yield from places(item, (*way, name))

@@ -54,6 +54,7 @@ from calibration.results.layout import SCHEMA_VERSION
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
+from tests.walk import places
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CONTEXT = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
@@ -362,14 +363,6 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
     max_leaves=8,
 )
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield where the values in the document *value* are; of a list's, those of its first."""
-    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
-    for name, item in items:
-        yield (*path, name)
-        yield from places(item, (*path, name))
 
 
 @st.composite

@@ -4,7 +4,9 @@
 import copy
 import json
 import math
+import operator
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -27,7 +29,7 @@ from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import read_document
 from tests.report.report_documents import imported, prefetchers_document, run_document, with_nodes
-from tests.walk import estimates
+from tests.walk import estimates, places
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MEASURED = {
@@ -197,16 +199,42 @@ def test_every_sample_was_printed_by_sutprobe(name: str) -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_rejects_another_document(name: str) -> None:
     raw = read(name)
-    field = next(
-        field for field in ("cpu", "mix", "load", "inject_delay", "writer", "triad_seconds") if field in points(raw)[0]
-    )
-    missing, unknown = copy.deepcopy(raw), copy.deepcopy(raw)
-    del points(missing)[0][field]
-    points(unknown)[0]["mood"] = "fine"
-    changes: tuple[dict[str, Any], ...] = ({"duration_s": "1.0"}, {"result": None}, {"schema": "sutprobe/2"})
-    for wrong in (missing, unknown, *({**raw, **change} for change in changes)):
+    for change in ({"duration_s": "1.0"}, {"result": None}, {"schema": "sutprobe/2"}):
         with pytest.raises(InputError):
-            parse(name, wrong)
+            parse(name, {**raw, **change})
+
+
+SHAPES = ("core_frequency", "counted_volume", "c2c_latency", "c2c_matrix", "firmware", "jitter", "load_tail",
+          "loaded_latency", "sustained_bandwidth", "wakeup")  # fmt: skip
+"""A recorded document of each shape that sutprobe prints."""
+
+OPTIONAL = {"accounting", "awake", "counters", "course", "samples", "single_loads"}
+"""What a document has only if it was asked for."""
+
+COUNTED = {"interrupts", "softirqs"}
+"""Tables with any names."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_field_is_required_and_of_its_type_and_none_is_unknown(name: str) -> None:
+    raw = read(name)
+    for way, last in ((place[:-1], place[-1]) for place in places(raw["result"]) if COUNTED.isdisjoint(place[:-1])):
+        value = reduce(operator.getitem, (*way, last), raw["result"])
+        wrong: list[dict[str, Any]] = []
+        if isinstance(value, dict) and last not in COUNTED:
+            wrong.append({last: {**value, "unknown": 1}})
+        elif isinstance(value, str | int | float):
+            wrong.append({last: 7.5 if isinstance(value, str) else str(value)})
+        if isinstance(last, str) and last not in OPTIONAL:
+            wrong.append({})
+        for changed in wrong:
+            document = copy.deepcopy(raw)
+            inside = reduce(operator.getitem, way, document["result"])
+            inside[last] = changed.get(last)
+            if not changed:
+                del inside[last]
+            with pytest.raises(InputError):
+                parse(name, document)
 
 
 OF_CPUS = ("jitter", "wakeup", "firmware")
