@@ -66,18 +66,23 @@ def small() -> RunDocument:
     return run_document(names=("idle_latency", "jitter")).model_copy(update=ATTEMPTS)
 
 
-def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
+def name_of(item: Any) -> str:
+    """Return what stands for the place of *item* in a list: those of one kind have the same fields."""
+    return str(item.get("kind", "#")) if isinstance(item, dict) else "#"
+
+
+def replace(value: Any, text: str, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Any:
     """Return *value* with *text* for every text in it, except those at the places *kept*."""
     if path in kept or (path and path[-1] in OURS):
         return value
     if isinstance(value, dict):
         return {key: replace(item, text, kept, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [replace(item, text, kept, (*path, number)) for number, item in enumerate(value)]
+        return [replace(item, text, kept, (*path, name_of(item))) for item in value]
     return text if isinstance(value, str) else value
 
 
-def places(errors: Sequence[Any], raw: Any) -> set[tuple[Any, ...]]:
+def places(errors: Sequence[Any], raw: Any) -> set[tuple[str, ...]]:
     """Return the places in *raw* of the texts that *errors* refuse."""
     found = set()
     for error in errors:
@@ -87,12 +92,12 @@ def places(errors: Sequence[Any], raw: Any) -> set[tuple[Any, ...]]:
                 here = here[part]
             except (KeyError, IndexError, TypeError):
                 continue  # the name of a variant of a model, which is no place
-            path.append(part)
+            path.append(part if isinstance(part, str) else name_of(here))
         found.add(tuple(path))
     return found
 
 
-CHOSEN: dict[str, set[tuple[Any, ...]]] = {}
+CHOSEN: dict[str, set[tuple[str, ...]]] = {}
 """Places of texts that must stay as they are, by the JSON of the document."""
 
 

@@ -70,6 +70,8 @@ def section(tree: nodes.document, title: str) -> nodes.section:
 # What pages look like
 
 
+NODES = ("latency_matrix", "bandwidth_matrix", "c2c_latency")
+
 CASES = {
     "checked": lambda: _checked(not_begun_document()),
     "counters": counted_document,
@@ -79,7 +81,7 @@ CASES = {
     "nothing-measured": lambda: run_document(names=(), status="interrupted"),
     "prefetchers-off": prefetchers_document,
     "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
-    "two-nodes": lambda: with_nodes(run_document(), 2),
+    "two-nodes": lambda: with_nodes(run_document(names=NODES), 2),
     "synthetic-shape-eight-nodes-invalid": lambda: _invalid_matrix(with_nodes(with_cpus(run_document(), 6), 8)),
 }
 
@@ -113,9 +115,7 @@ def folded(text: str, title: str) -> str:
 
 FIRST_SCREENS = ("every-kind", "not-begun", "nothing-measured")
 
-OF_KIND = dict.fromkeys(("latency_matrix", "bandwidth_matrix", "c2c_latency"), "two-nodes") | dict.fromkeys(
-    ("counted_volume", "regulation"), "counters"
-)
+OF_KIND = dict.fromkeys(NODES, "two-nodes") | dict.fromkeys(("counted_volume", "regulation"), "counters")
 """The case that shows most of a kind."""
 
 FRAGMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
@@ -409,7 +409,7 @@ def test_an_invalid_measurement_marks_its_chart(document: RunDocument) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        kind if number % 4 == 0 else pytest.param(kind, marks=pytest.mark.thorough)
+        kind if number % 8 == 0 else pytest.param(kind, marks=pytest.mark.thorough)
         for number, kind in enumerate(sorted(registry()))
     ],
 )
@@ -428,9 +428,6 @@ def test_missing_parts_are_listed_with_their_kind(document: RunDocument) -> None
     gone = NotMeasured(kind="idle_latency", what="From CPU 7", reason="it was switched off", cause="failed")
     tree = parsed(page_of(document.model_copy(update={"not_measured": (gone,)})))
     assert "From CPU 7 (failed): it was switched off" in fold(tree, "Idle latency").astext()
-
-
-NODES = ("latency_matrix", "bandwidth_matrix", "c2c_latency")
 
 
 @pytest.mark.parametrize(("count", "rows", "matrices"), [(2, 4, 0), (8, 0, 1)])
