@@ -53,7 +53,6 @@ from calibration.results.attempts import (
     start_of,
     unmeasured,
 )
-from calibration.results.documents import schema_validator
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
 from calibration.results.model import CheckerRun, Kernels, Limit, MlcProgram
 from calibration.results.records import (
@@ -175,7 +174,6 @@ class Request:
 def prepare() -> None:
     """Do once what every process forked from this one for a SUT would do."""
     complete_models()
-    schema_validator()
     tables()
     runner()
 

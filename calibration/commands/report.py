@@ -9,12 +9,10 @@ from pathlib import Path
 import click
 
 from calibration.errors import VERDICT_FAILED, InputError
-from calibration.files import read_regular
 from calibration.options import results_option
-from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.find import find_run
-from calibration.results.layout import RUN, find_runs
-from calibration.results.store import read_run
+from calibration.results.layout import find_runs
+from calibration.results.store import read_run, stored_run
 
 
 @click.command("show", epilog="Example: calibration show t1/sut1")
@@ -88,11 +86,10 @@ def _render(run: Path, form: str | None, *, full: bool) -> None:
     if form is None:
         click.echo(render_run(run))
         return
-    document = read_run(run)
+    stored = stored_run(run)
     if form == "csv":
-        csv.writer(sys.stdout, lineterminator="\n").writerows(rows(document))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows(stored.document))
     elif form == "json":
-        click.echo(json.dumps(plain_document(document)))
+        click.echo(json.dumps(plain_document(stored.document)))
     else:
-        page = render(read_regular(run / RUN, MAX_DOCUMENT_BYTES), library(results_of(run)))
-        print_page(page, sys.stdout, full=full)
+        print_page(render(stored, library(results_of(run))), sys.stdout, full=full)

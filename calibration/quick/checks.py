@@ -20,12 +20,12 @@ from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
 from calibration.model import Model, fault_of
 from calibration.preflight.checks import MOMENTARY, refusal
-from calibration.results.documents import read_document
 from calibration.results.facts import same_fact
 from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.results.plain import metrics_of
+from calibration.results.store import open_run
 from calibration.validity import Validity
 
 CheckName = Literal["measured", "restored", "promises", "context", "latency", "bandwidth", "clock", "gap"]
@@ -83,7 +83,7 @@ def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -
     run_id = next(item.id for item in newest.acceptance.accepted if (item.testbed, item.sut) == sut)
     path = run_directory(results, *sut, run_id) / RUN
     try:
-        facts: Mapping[str, str] = read_document(path, below=results)[1]["facts"]
+        facts: Mapping[str, str] = open_run(path, below=results).document.facts
     except FileNotFoundError:
         return State(accepted, {}, f"the accepted run {run_id} is not in the results any more", accept)
     return State(accepted, facts, None if facts else f"the accepted run {run_id} has no context", accept)

@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError
-from calibration.files import read_regular
 from calibration.references.library import library, results_of
 from calibration.report.environment import environment
 from calibration.report.kept import data_of, page_of
 from calibration.report.site import DOCS, SITE, build_site
-from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
 from calibration.results.layout import REPORT, RUN
-from calibration.results.store import read_run
+from calibration.results.store import stored_run
 
 __all__ = ["DOCS", "SITE", "build_site", "prepare", "render_run"]
 
@@ -26,24 +24,20 @@ PAGE = "page.rst"
 
 
 def prepare() -> None:
-    """Compile all templates and the schema, so that processes forked from this one need not."""
+    """Compile all templates, so that processes forked from this one need not."""
     for name in environment().list_templates():
         environment().get_template(name)
-    schema_validator()
 
 
-def render_run(run_dir: Path, *, checked: bool = False) -> Path:
+def render_run(run_dir: Path) -> Path:
     """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return its path.
 
-    With *checked*, the run document was just validated and is not validated again. The folder is replaced atomically.
+    The folder is replaced atomically.
     Raises ``InputError`` if there is no valid run document, ``EnvironmentLacksError`` if the page cannot be written.
     """
-    document, target = run_dir / RUN, run_dir / REPORT
-    if not checked:
-        read_run(document)
-    raw = read_regular(document, MAX_DOCUMENT_BYTES)
-    page = page_of(raw, library(results_of(run_dir)))
-    data_of(document, raw, checked=True)  # for the site
+    stored, target = stored_run(run_dir / RUN), run_dir / REPORT
+    page = page_of(stored, library(results_of(run_dir)))
+    data_of(stored)  # for the site
     try:
         _replace(target, {PAGE: page.text, **page.figures})
     except OSError as error:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import date
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final, TypeVar
 
 from calibration import places
@@ -24,10 +23,9 @@ from calibration.references.library import PUBLISHED, Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.markup import to_html
 from calibration.report.page import render
-from calibration.results.documents import SCHEMA
 from calibration.results.model import Run, RunDocument
 from calibration.results.plain import Row, metrics_of, rows
-from calibration.results.store import read_run
+from calibration.results.store import StoredRun
 
 CACHE: Final = places.CACHE / "pages"
 
@@ -71,25 +69,22 @@ class Data(Model):
 Kind = TypeVar("Kind", bound=Model)
 
 
-def page_of(raw: bytes, references: Library) -> Made:
-    """Return the page of the run document *raw*, a valid ``run.json``, compared with *references*."""
-    return _cached(raw + references.digest.encode(), Made, lambda: _made(raw, references))
+def page_of(stored: StoredRun, references: Library) -> Made:
+    """Return the page of *stored*, compared with *references*. Raises ``InputError`` if it is not a run document."""
+    return _cached(stored.content + references.digest.encode(), Made, lambda: _made(stored, references))
 
 
-def _made(raw: bytes, references: Library) -> Made:
-    page = render(raw, references)
+def _made(stored: StoredRun, references: Library) -> Made:
+    page = render(stored, references)
     try:
         return Made(text=page.text, figures=page.figures, **to_html(page.text, page.figures)._asdict())
     except InputError as error:
         return Made(text=page.text, figures=page.figures, fault=str(error))
 
 
-def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
-    """Return the site's data of the document *raw* at *path*; with *checked*, it was validated before.
-
-    Raises ``InputError`` if it is not valid.
-    """
-    return _cached(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
+def data_of(stored: StoredRun) -> Data:
+    """Return the site's data of *stored*. Raises ``InputError`` if it is not a run document."""
+    return _cached(stored.content, Data, lambda: _data(stored.document))
 
 
 def _data(document: RunDocument) -> Data:
@@ -137,7 +132,6 @@ def report_sha256() -> str:
     hashed = hashlib.sha256("\n".join(map(version, PACKAGES)).encode())
     for path in (
         *sorted(places.PACKAGE.rglob("*.py")),
-        SCHEMA,
         *sorted(TEMPLATES.rglob("*.j2")),
         *sorted(PUBLISHED.glob("*.yml")),
     ):

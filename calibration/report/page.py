@@ -51,6 +51,7 @@ from calibration.results.consistency import RULES
 from calibration.results.health import Health
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
 from calibration.results.pace import pace_text
+from calibration.results.store import StoredRun
 from calibration.validity import Flag
 
 MAX_EVIDENCE = 6
@@ -64,14 +65,14 @@ class Page(NamedTuple):
     figures: dict[str, str]
 
 
-def render(raw: bytes, references: Library | None = None) -> Page:
-    """Return the page of the run document *raw*, the bytes of a valid ``run.json``.
+def render(stored: StoredRun, references: Library | None = None) -> Page:
+    """Return the page of *stored*, compared with *references*, by default the published ones.
 
-    It is compared with *references*, by default the published ones.
+    Raises ``InputError`` if it is not a run document.
     """
-    document = RunDocument.model_validate_json(raw)
+    document = stored.document
     charts = Charts(document)
-    digest = hashlib.sha256(raw).hexdigest()
+    digest = hashlib.sha256(stored.content).hexdigest()
     if document.imported is not None:
         return Page(imported_page(document, document.imported, digest, charts), charts.files)
     context = None if document.context is None else document.context.parsed

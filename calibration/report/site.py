@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -34,9 +34,9 @@ from calibration.report.lab import NAMES, Lab
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.tonight import Nights, Standing, read_nights, standings
 from calibration.report.trends import render_testbed
-from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.history import Sut
 from calibration.results.layout import RUN, find_runs
+from calibration.results.store import StoredRun, open_run
 from calibration.text import visible
 
 DOCS = SHARE / "docs"
@@ -76,9 +76,9 @@ class Kept:
     data: Data
 
     @property
-    def raw(self) -> bytes:
+    def stored(self) -> StoredRun:
         """The document, not kept in memory: a lab has too many."""
-        return _document(self.results, self.directory)
+        return _stored(self.results, self.directory)
 
 
 @paused_collector()
@@ -96,9 +96,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     try:
         with _cache(CACHE / key) as work:
-            known = {} if nights is None else nights.history.runs
-            checked = {results / run.directory for those in known.values() for run in those.values()}
-            runs, unreadable = _read(results, directories, checked)
+            runs, unreadable = _read(results, directories)
             if one and unreadable:
                 raise unreadable[0]
             unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
@@ -127,20 +125,19 @@ def _cache(work: Path) -> Iterator[Path]:
         yield work
 
 
-def _read(results: Path, directories: Iterable[Path], checked: Container[Path]) -> tuple[list[Kept], list[InputError]]:
-    """Return the runs in *directories*, and the errors of unreadable ones; the index has *checked* some already."""
+def _read(results: Path, directories: Iterable[Path]) -> tuple[list[Kept], list[InputError]]:
+    """Return the runs in *directories*, and the errors of unreadable ones."""
     runs, errors = [], []
     for directory in directories:
         try:
-            data = data_of(directory / RUN, _document(results, directory), checked=directory in checked)
-            runs.append(Kept(results, directory, data))
+            runs.append(Kept(results, directory, data_of(_stored(results, directory))))
         except InputError as error:
             errors.append(error)
     return runs, errors
 
 
-def _document(results: Path, directory: Path) -> bytes:
-    return read_regular(directory / RUN, MAX_DOCUMENT_BYTES, below=results)
+def _stored(results: Path, directory: Path) -> StoredRun:
+    return open_run(directory / RUN, below=results)
 
 
 def _with_documents(
@@ -288,7 +285,7 @@ class _Site:
         names = [_unique(units.slug(run.data.run.id), taken) for run in runs]
         for name, item in zip(names, runs, strict=True):
             if item.data.public:
-                yield f"{name}.json", item.raw
+                yield f"{name}.json", item.stored.content
                 yield f"{name}.csv", item.data.csv.encode()
         places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
         places["trends"] = "../index.html"
@@ -299,20 +296,20 @@ class _Site:
             directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
         )
         linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
-        yield from self._page(newest.raw, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
+        yield from self._page(newest.stored, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
 
     def _example(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the example's page, if there is an example."""
         try:
-            raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
+            stored = open_run(EXAMPLE / RUN)
         except FileNotFoundError:
             return
-        for name, content in self._page(raw, "", "", ""):
+        for name, content in self._page(stored, "", "", ""):
             yield f"{PAGES}/{EXAMPLE.name}/{name}", content
 
-    def _page(self, raw: bytes, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the page of the document *raw*, one folder below *testbed*'s, and its pictures."""
-        page = page_of(raw, self.references)
+    def _page(self, stored: StoredRun, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the page of *stored*, one folder below *testbed*'s, and its pictures."""
+        page = page_of(stored, self.references)
         gc.collect(0)  # the tree of the page
         if page.fault is not None:
             raise InputError(page.fault)

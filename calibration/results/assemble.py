@@ -97,6 +97,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         record=metrics_of_record(measurements),
         consistency=cross_checks(measurements),
         readings=readings,
+        imported=None,
     )
 
 

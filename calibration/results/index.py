@@ -6,7 +6,7 @@ It is a DuckDB database in the cache with what histories need of the documents, 
 new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
 fault instead of values; it is not opened again until it changes. The index can be deleted at any time.
 
-Documents are checked against their schema before DuckDB, whose own parser takes NaN and any depth, gets extracts of
+Documents are validated before DuckDB, whose own parser takes NaN and any depth, gets extracts of
 them. DuckDB loads no extension, uses no network, and writes nothing but the index.
 """
 
@@ -19,13 +19,13 @@ from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.model import format_time
 from calibration.places import CACHE, CACHE_VARIABLE
-from calibration.results.documents import Raw, read_document
 from calibration.results.history import History
 from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
@@ -325,16 +325,16 @@ def _line(results: Path, stored: _Stored) -> bytes:
         return json.dumps({**stored._asdict(), "fault": fault}).encode() + b"\n"
 
 
-def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
+def _kept(results: Path, path: Path, stored: _Stored) -> dict[str, Any]:
+    from calibration.results.store import open_run  # noqa: PLC0415 - slow, and only new documents need the models
+
     if not stored.directory:
         raise InputError("the directory cannot be read")
-    _, raw = read_document(path, below=results)
-    run = raw["run"]
-    named = (run["testbed"], run["sut"], run["id"])
+    document = open_run(path, below=results).document
+    named = (document.run.testbed, document.run.sut, document.run.id)
     if named != stored.run:
         raise InputError(f"contains the run {'/'.join(named)}")
-    date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
-    measured = {measurement["id"]: measurement["started_at"] for measurement in raw["measurements"]}
-    kept = {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
-    unrestored = next((flag["reason"] for flag in raw["flags"] if flag["code"] == "NOT_RESTORED"), None)
+    kept = document.model_dump(mode="json", include={"run", "facts", "not_measured", "verdicts", "consistency"})
+    measured = {measurement.id: format_time(measurement.started_at) for measurement in document.measurements}
+    unrestored = next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
     return {**kept, "measured": measured, "unrestored": unrestored}

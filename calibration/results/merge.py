@@ -9,18 +9,20 @@ rendered from the documents.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import open_regular, read_regular
-from calibration.results.documents import parse_json, read_document
+from calibration.results.documents import parse_json
 from calibration.results.layout import RECORDS, REFERENCES, REPORT, RUN, directories, run_directory
+from calibration.results.model import RunDocument
 from calibration.results.records import MAX_RECORDS_BYTES
 from calibration.results.references import merge_references
+from calibration.results.store import read_run
 
 LOCK: Final = ".merge.lock"
 """File in the destination, locked during a merge: others wait."""
@@ -189,12 +191,12 @@ def _copy(run: Path, staging: Path) -> list[Path]:
 
 def _verify(staging: Path, names: tuple[str, str, str]) -> None:
     """Raise ``InputError`` unless the run in *staging* has the identity *names*, and every file is the recorded one."""
+    document = None
     try:
         if (staging / RUN).exists():
-            _, raw = read_document(staging / RUN)
-            named = (raw["run"]["testbed"], raw["run"]["sut"], raw["run"]["id"])
+            document = read_run(staging / RUN)
+            named = (document.run.testbed, document.run.sut, document.run.id)
         else:
-            raw = {}
             with (staging / RECORDS).open("rb") as file:
                 first = parse_json(staging / RECORDS, file.readline())
             named = (first["testbed"], first["sut"], first["id"])
@@ -203,18 +205,18 @@ def _verify(staging: Path, names: tuple[str, str, str]) -> None:
         raise InputError(fault.removeprefix(f"{staging}/")) from error
     if named != names:
         raise InputError(f"contains the run {'/'.join(map(str, named))}")
-    for name, sha256 in _kept_files(raw):
+    for name, sha256 in () if document is None else _kept_files(document):
         path = staging / name
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
             raise InputError(f"{name} is damaged: its sha256 differs from the run document")
 
 
-def _kept_files(raw: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the files beside the document *raw*, each with its hash."""
-    checker, mlc, imported = (raw.get(part) or {} for part in ("meltdown_checker", "mlc", "imported"))
-    pairs: Iterable[tuple[Any, Any]] = (
-        *((attempt["capture"], attempt["capture_sha256"]) for attempt in raw.get("attempts", ())),
-        *((run["output"], run["output_sha256"]) for run in (checker, *mlc.get("commands", ())) if run),
-        *((imported[name], imported["sha256"]) for name in ("text",) if imported),
+def _kept_files(document: RunDocument) -> Iterator[tuple[str, str | None]]:
+    """Yield the files beside *document*, each with its hash."""
+    others = (document.meltdown_checker, *(document.mlc.commands if document.mlc else ()))
+    pairs = (
+        *((attempt.capture, attempt.capture_sha256) for attempt in document.attempts),
+        *((run.output, run.output_sha256) for run in others if run),
+        *((imported.text, imported.sha256) for imported in (document.imported,) if imported),
     )
     yield from ((name, sha256) for name, sha256 in pairs if name is not None)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run document ``run.json``: one per SUT and run, versioned and closed.
 
-The committed JSON Schema ``run.schema.json`` is generated from this model; a test keeps the two equal. A document is
-validated by the schema as read back from disk.
+The committed JSON Schema ``run.schema.json`` is generated from this model; a test keeps the two equal.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import date
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from calibration.context.model import Context
 from calibration.formats.meltdown_checker import Finding
@@ -180,6 +180,11 @@ class Mlc(MlcProgram):
         )
 
 
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    json.dumps(values, allow_nan=False)
+    return values
+
+
 class Measurement(Model):
     """One measurement: what ran, when, with what result, and whether the result is valid.
 
@@ -194,7 +199,7 @@ class Measurement(Model):
     title: str
     instrument: str
     argv: tuple[str, ...]
-    parameters: dict[str, Any]
+    parameters: Annotated[dict[str, Any], AfterValidator(_finite)]
     rounds: tuple[int, ...] = ()
     started_at: UtcTime
     duration_s: float
@@ -321,17 +326,17 @@ class RunDocument(Model):
     attempts: tuple[Attempt, ...]
     context: CapturedContext | None
     facts: dict[str, str]
-    flags: tuple[Flag, ...] = ()
-    meltdown_checker: MeltdownChecker | None = None
-    mlc: Mlc | None = None
+    flags: tuple[Flag, ...]
+    meltdown_checker: MeltdownChecker | None
+    mlc: Mlc | None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]
-    record: tuple[RecordMetric, ...] = ()
-    consistency: tuple[ConsistencyCheck, ...] = ()
-    readings: tuple[Reading, ...] = ()
-    imported: Imported | None = None
+    record: tuple[RecordMetric, ...]
+    consistency: tuple[ConsistencyCheck, ...]
+    readings: tuple[Reading, ...]
+    imported: Imported | None
 
     def __str__(self) -> str:
         """Return a short identification: logs show it for each gate, and the whole takes megabytes."""

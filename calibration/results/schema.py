@@ -3,11 +3,15 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from calibration.results.model import RunDocument
+
+SCHEMA: Final = Path(__file__).with_name("run.schema.json")
+"""The committed JSON Schema of the run document."""
 
 
 class _WithoutTitles(GenerateJsonSchema):

@@ -1,28 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run documents on disk, written atomically and validated as stored."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending
-from calibration.results.documents import read_document
+from calibration.files import pending, read_regular
+from calibration.model import fault_of
+from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 
+WIDE_BYTES: Final = 8 * 1024 * 1024
+"""A larger document is searched for objects with too many fields before it is validated."""
 
-def read_run(path: Path) -> RunDocument:
+MAX_FIELDS: Final = 100_000
+"""Most fields of an object: a fault is kept for each unknown one, which takes a hundred times its size of memory."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """The bytes of the run document at ``path``."""
+
+    path: Path
+    content: bytes
+
+    @cached_property
+    def document(self) -> RunDocument:
+        """The document, parsed and validated once. Raises ``InputError`` with the first fault."""
+        if len(self.content) > WIDE_BYTES and _has_wide_object(parse_json(self.path, self.content)):
+            raise InputError(f"{self.path}: an object with more than {MAX_FIELDS} fields")
+        try:
+            return RunDocument.model_validate_json(self.content)
+        except ValidationError as error:
+            raise InputError(f"{self.path}: not a run document: {fault_of(error)}") from error
+
+
+def _has_wide_object(value: Any) -> bool:
+    pending: list[Iterable[Any]] = [[value]]
+    while pending:
+        for item in pending.pop():
+            if isinstance(item, dict):
+                if len(item) > MAX_FIELDS:
+                    return True
+                pending.append(item.values())
+            elif isinstance(item, list):
+                pending.append(item)
+    return False
+
+
+def open_run(path: Path, *, below: Path | None = None) -> StoredRun:
+    """Return the run document at *path*; no link is followed below *below*, see ``read_regular``.
+
+    Raises ``FileNotFoundError`` if missing, ``InputError`` if it cannot be read.
+    """
+    return StoredRun(path, read_regular(path, MAX_DOCUMENT_BYTES, below=below))
+
+
+def stored_run(path: Path) -> StoredRun:
     """Return the run document at *path* (a file, or the directory of a run).
 
-    Validated by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
+    Raises ``InputError`` if it is missing or cannot be read.
     """
     path = path / RUN if path.is_dir() else path
     try:
-        content, _ = read_document(path)
-        return RunDocument.model_validate_json(content)
+        return open_run(path)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a run document: {error}") from error
+
+
+def read_run(path: Path) -> RunDocument:
+    """Return the document at *path*, like ``stored_run``. Raises ``InputError`` also with the first fault."""
+    return stored_run(path).document
 
 
 def write_document(directory: Path, document: RunDocument) -> Path:

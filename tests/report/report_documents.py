@@ -53,6 +53,7 @@ from calibration.results.model import (
     Run,
     RunDocument,
 )
+from calibration.results.store import StoredRun
 from calibration.statistics import Estimate
 from calibration.statistics import estimate as estimate_of
 from calibration.sutprobe.document import ProbeDocument, read_document
@@ -200,8 +201,12 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         ),
         verdicts=(),
         flags=tuple(machine_flags(context)),
+        meltdown_checker=None,
+        mlc=None,
         record=metrics_of_record(measurements),
         consistency=cross_checks(measurements),
+        readings=(),
+        imported=None,
     )
 
 
@@ -376,17 +381,21 @@ def as_bytes(document: RunDocument) -> bytes:
     return document.to_json().encode() + b"\n"
 
 
+def as_stored(document: RunDocument) -> StoredRun:
+    return StoredRun(Path(RUN), as_bytes(document))
+
+
 @cache
-def _rendered(raw: bytes, *, drawn: bool) -> Page:
+def _rendered(stored: StoredRun, *, drawn: bool) -> Page:
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
             patch.setattr(pictures, "_svg", lambda _spec: "<svg></svg>")
-        return render(raw)
+        return render(stored)
 
 
 def page_of(document: RunDocument, *, drawn: bool = False) -> Page:
     """Return the page of *document*, rendered once; its pictures are empty unless *drawn*."""
-    return _rendered(as_bytes(document), drawn=drawn)
+    return _rendered(as_stored(document), drawn=drawn)
 
 
 directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]

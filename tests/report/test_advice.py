@@ -44,7 +44,7 @@ from calibration.sutprobe.jitter import Attribution, GapSource, Period
 from calibration.sutprobe.tracing import Traced, TracedCause, TracedView
 from calibration.validity import Validity, flag
 from tests.report.report_documents import (
-    as_bytes,
+    as_stored,
     attempt,
     context_of,
     page_of,
@@ -999,7 +999,7 @@ def test_the_page_shows_five_and_folds_the_others() -> None:
 def test_the_terminal_has_the_commands_that_the_page_folds() -> None:
     document = many()
     stream = io.StringIO()
-    print_page(render(as_bytes(document)), stream)
+    print_page(render(as_stored(document)), stream)
     assert all(line in stream.getvalue() for item in advice(document)[:5] for line in item.change)
 
 

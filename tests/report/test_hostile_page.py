@@ -20,8 +20,9 @@ from calibration.report.kept import page_of
 from calibration.report.page import render
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
+from calibration.results.store import open_run
 from tests.harmless import SOURCES, check_figure, check_page
-from tests.report.report_documents import guide, not_begun_document, run_document, second_document, store
+from tests.report.report_documents import as_stored, guide, not_begun_document, run_document, second_document, store
 
 TEXTS = {
     "markup": "`a <javascript:alert(1)>`_ |x| [1]_ :raw:`<b>` **b** ``l`` _`t` a_ http://192.0.2.1/ x@example.com",
@@ -131,7 +132,7 @@ def check_source(text: str) -> nodes.document:
 
 def structure(document: RunDocument, text: str) -> list[int]:
     """Return the number of elements by kind on the page of *document* with *text* in every free field."""
-    tree = check_source(render(hostile(document, text).model_dump_json().encode()).text)
+    tree = check_source(render(as_stored(hostile(document, text))).text)
     kinds = (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.table)
     return [len(list(tree.findall(kind))) for kind in kinds]
 
@@ -148,7 +149,7 @@ def test_a_page_and_its_site_show_hostile_texts_as_text(
     spoilt = hostile(document, text)
     assert spoilt.context.parsed.capture.hostname == text, name
     directory = store(spoilt, tmp_path / "results")
-    page = page_of((directory / RUN).read_bytes(), published())
+    page = page_of(open_run(directory / RUN), published())
     check_source(page.text)
     for path, content in page.figures.items():
         if path.endswith(".svg"):
@@ -165,4 +166,4 @@ def test_a_page_and_its_site_show_hostile_texts_as_text(
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
 def test_a_page_shows_any_text_as_text(text: str) -> None:
-    check_source(render(hostile(run_document(names=("idle_latency",)), text).model_dump_json().encode()).text)
+    check_source(render(as_stored(hostile(run_document(names=("idle_latency",)), text))).text)

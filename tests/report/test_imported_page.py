@@ -14,7 +14,7 @@ from calibration.report.kept import data_of
 from calibration.report.page import Page, render
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 from tests.report.goldens import assert_golden
-from tests.report.report_documents import as_bytes, guide, imported, parsed, run_document, store
+from tests.report.report_documents import as_stored, guide, imported, parsed, run_document, store
 from tests.report.report_documents import page_of as page_of_document
 
 MLC_OUTPUT = FIXTURES / "mlc" / "v3.10-base-clocks.txt"
@@ -95,7 +95,7 @@ def test_mutated_texts_have_valid_pages() -> None:
 def test_a_sweep_of_zeros_has_no_chart(row: str) -> None:
     heading = "Inject Latency Bandwidth\nDelay (ns) MB/sec"
     page = render(
-        as_bytes(imported(f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n".encode()))
+        as_stored(imported(f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n".encode()))
     )
     assert not page.figures
     parsed(page)
@@ -126,6 +126,6 @@ def test_raw_output_of_mlc_is_shown_only_with_consent() -> None:
     text = page_of_document(kept).text
     assert "not shown" in text
     assert "106.1" not in text
-    assert not data_of(Path("run.json"), as_bytes(kept), checked=True).public
+    assert not data_of(as_stored(kept)).public
     assert "106.1 ns" in page_of_document(imported(raw)).text
     assert page_of_document(imported(PAGES[0].read_bytes(), publish=False)).text.count("2878198551") == 1

@@ -17,7 +17,7 @@ from calibration.report.show import print_run
 from calibration.report.story import Tile, story
 from calibration.results.model import RunDocument, Verdict
 from tests.hardware import SOURCE, library_of, machine, on_metal
-from tests.report.report_documents import as_bytes, parsed, run_document, store
+from tests.report.report_documents import as_stored, parsed, run_document, store
 
 NAMES = ("idle_latency", "latency_matrix", "peak_injection_bandwidth", "latency_ladder", "bandwidth_matrix")
 
@@ -51,7 +51,7 @@ def words(page: Page) -> str:
 
 
 def test_the_page_says_what_is_usual_and_what_is_context(run: RunDocument, references: Library) -> None:
-    text = words(render(as_bytes(run), references))
+    text = words(render(as_stored(run), references))
     assert "Idle latency 151 ns is normal: 151 ns is usual for this processor (4 machines: 147 to 155 ns)." in text
     usual = "17.8 GB/s is usual for this processor (2 machines: 17.4 to 18.2 GB/s)"
     assert f"Read bandwidth 14.5 GB/s is 17 % below: {usual}." in text
@@ -95,18 +95,18 @@ def test_only_equal_machines_of_our_instrument_are_on_a_tile(run: RunDocument, r
     )
     accepted = tiles(references, run.model_copy(update={"verdicts": (verdict,)}))["Idle latency"]
     assert (accepted.band, accepted.usual) == ("accepted: 90 to 200 ns", None)
-    assert "usual: 147 to 155 ns (4 machines)" in render(as_bytes(run), references).text
+    assert "usual: 147 to 155 ns (4 machines)" in render(as_stored(run), references).text
 
 
 def test_without_references_the_page_says_so(run: RunDocument) -> None:
-    text = words(render(as_bytes(run), library_of()))
+    text = words(render(as_stored(run), library_of()))
     assert text.startswith("Normal No reference of Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz. Theoretical peak: ")
-    guest = words(render(as_bytes(run_document(names=NAMES)), library_of(machine("t/1", 98.0))))
+    guest = words(render(as_stored(run_document(names=NAMES)), library_of(machine("t/1", 98.0))))
     assert guest == "Normal No reference: a virtual machine does not prove what its host is."
 
 
 def test_published_figures_are_context_by_default(run: RunDocument) -> None:
-    text = words(render(as_bytes(run)))
+    text = words(render(as_stored(run)))
     assert "No reference by sutprobe of a machine like this one. Idle latency: Intel MLC: 81.2 ns" in text
     assert "FD.io CSIT: calibration data of its testbeds https://github.com/FDio/csit" in text
     assert "CC-BY-4.0" in text
@@ -119,9 +119,9 @@ def test_texts_of_a_shared_file_and_of_the_processor_are_shown_as_text(run: RunD
     named = on_metal(run, processor=HOSTILE)
     source = SOURCE.model_copy(update={"title": HOSTILE})
     shared = machine(HOSTILE, 98.0, how=HOSTILE, processor=HOSTILE)
-    text = words(render(as_bytes(named), Library(((source, shared),))))
+    text = words(render(as_stored(named), Library(((source, shared),))))
     assert text.count(HOSTILE) == 3, "the way of measuring twice, the source once"
-    assert f"No reference of {HOSTILE}." in words(render(as_bytes(named), library_of()))
+    assert f"No reference of {HOSTILE}." in words(render(as_stored(named), library_of()))
 
 
 def test_the_screen_has_the_answer(run: RunDocument, references: Library, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,8 @@ def test_the_same_document_gives_the_same_bytes_in_another_process(document: Run
     code = (
         "import hashlib, pathlib, sys\n"
         "from calibration.report.page import render\n"
-        "page = render(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "from calibration.results.store import open_run\n"
+        "page = render(open_run(pathlib.Path(sys.argv[1])))\n"
         "print(hashlib.sha256(repr((page.text, page.figures)).encode()).hexdigest())\n"
     )
     elsewhere = {"PYTHONHASHSEED": "2", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(Path.cwd())}

@@ -171,7 +171,7 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     store(run_document(names=("idle_latency",)), results)
     rendered = []
     render = kept.render
-    monkeypatch.setattr(kept, "render", lambda raw, known: rendered.append(raw) or render(raw, known))
+    monkeypatch.setattr(kept, "render", lambda stored, known: rendered.append(stored) or render(stored, known))
     build_site(results, docs, tmp_path / "html")
     page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
     before = html(page)

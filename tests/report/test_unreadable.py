@@ -37,11 +37,11 @@ def linked(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "truncated": (lambda path: os.truncate(path, path.stat().st_size // 2), "not valid JSON: EOF while parsing"),
+    "truncated": (lambda path: os.truncate(path, path.stat().st_size // 2), "Invalid JSON: EOF while parsing"),
     "link": (linked, "a symbolic link"),
     "version": (
         lambda path: path.write_bytes(path.read_bytes().replace(b'"run/1"', b'"run/99"', 1)),
-        'unknown schema_version "run/99"',
+        "schema_version: Input should be 'run/1'",
     ),
 }
 """Of each layer one: JSON, the file, the document. All are in test_files.py, test_parsers.py and test_results.py."""

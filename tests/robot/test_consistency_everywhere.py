@@ -18,7 +18,7 @@ from calibration.report.page import render
 from calibration.report.summary import summary
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.model import RunDocument
-from calibration.results.store import read_run
+from calibration.results.store import open_run, read_run
 
 NAMES = (
     "idle_latency",
@@ -203,7 +203,7 @@ def test_page_verdict_judgement_and_gate_agree(name: str, night: tuple[Path, dic
     wanted = IMPOSSIBLE[name][1] if name in IMPOSSIBLE else ()
     assert [item.partition(": ")[0] for item in found] == [figure for figure, _ in wanted]
     assert all(reason in text for text, (_, reason) in zip(found, wanted, strict=True))
-    page = render((directory / "run.json").read_bytes()).text.replace("\\", "")
+    page = render(open_run(directory / "run.json")).text.replace("\\", "")
     assert ("Cross-check failed" in page) == bool(wanted)
     assert page.count(":invalid:`fail`: ") == len(found)
     failed = summary(directory, stored)["failed_verdicts"]

@@ -8,7 +8,7 @@ from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN
-from calibration.results.store import read_run
+from calibration.results.store import open_run, read_run
 from tests.testbed.support import Lab, Testbed
 from tests.testbed.test_many_cpus import patient
 
@@ -42,7 +42,7 @@ def test_emulated_nodes_are_measured_once(testbed: Testbed, lab: Lab) -> None:
     ]
     assert [(values.cpu_nodes, values.memory_nodes) for values in matrices] == [((0,), (0, 1, 2, 3))] * 2
     assert "NODES_EMULATED" in {raised.code for raised in document.flags}
-    assert "Emulated nodes" in render((run / RUN).read_bytes()).text
+    assert "Emulated nodes" in render(open_run(run / RUN)).text
 
 
 def test_what_the_firmware_says_of_memory(testbed: Testbed, lab: Lab) -> None:
@@ -55,4 +55,4 @@ def test_what_the_firmware_says_of_memory(testbed: Testbed, lab: Lab) -> None:
     assert document.run.status == "complete", text
     flags = {found.kind: {raised.code for raised in found.validity.flags} for found in document.measurements}
     assert "MEMORY_SIDE_CACHE" in flags["idle_latency"]  # half of the free memory is less than four times the cache
-    assert "Firmware (HMAT)" in render((run / RUN).read_bytes()).text
+    assert "Firmware (HMAT)" in render(open_run(run / RUN)).text

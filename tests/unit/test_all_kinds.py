@@ -40,7 +40,7 @@ from calibration.results.attempts import outstanding
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.layout import RUN
 from calibration.results.records import MAX_RECORDS_BYTES
-from calibration.results.store import read_run
+from calibration.results.store import open_run, read_run
 from calibration.runner import capture, settings
 from calibration.runner.directory import STEP_BYTES
 from calibration.sutprobe.document import MAX_PARTS
@@ -252,7 +252,7 @@ LINEAR: Final[dict[str, Callable[[Made], object]]] = {
     "what is left": lambda on: outstanding(on.run),
     "assembled and judged": lambda on: finish(on.run, now=NOW),
     "read": lambda on: read_run(on.run),
-    "page": lambda on: render((on.run / RUN).read_bytes()),
+    "page": lambda on: render(open_run(on.run / RUN)),
     "show": command("show", "RUN"),
     "text": command("report", "RUN", "--text"),
     "compare": command("compare", "RUN", "RUN"),

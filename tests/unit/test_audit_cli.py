@@ -21,7 +21,7 @@ from calibration.preflight.expectations import read_again, read_expectations
 from calibration.profiles import load_profile
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN
-from calibration.results.model import RunDocument
+from calibration.results.store import open_run
 from tests.captures import changed
 from tests.command import calibration
 
@@ -128,19 +128,18 @@ def test_a_run_keeps_its_configuration(tmp_path: Path) -> None:
     recorded = json.loads(calibration("audit", "t/s", *results, "--json").said)
     assert [check for check in recorded if check["name"] != "sysctl.vm.overcommit_memory"] == json.loads(again.said)
 
-    raw = (run / RUN).read_bytes()
-    document = RunDocument.model_validate_json(raw)
-    assert {flag.reason for flag in document.flags if flag.code == "NOT_AS_EXPECTED"} >= {
+    stored = open_run(run / RUN)
+    assert {flag.reason for flag in stored.document.flags if flag.code == "NOT_AS_EXPECTED"} >= {
         "sysctl vm.swappiness: expected 0..10, found 60"
     }
-    page = render(raw).text
+    page = render(stored).text
     assert "6 settings: 3 met, 1 not met, 2 cannot exist here." in page
     assert page.index("Configuration\n---") < page.index("Preflight: ")
     assert page.index("sysctl vm.swappiness") < page.index("Other settings: 5")
     assert "Transparent huge pages" not in page.partition("Preflight: ")[2].partition("Skipped: ")[0]
 
     results_by_outcome: dict[str, list[str]] = {}
-    for result in check_promises(document):
+    for result in check_promises(stored.document):
         results_by_outcome.setdefault(result.outcome, []).append(result.text)
     assert "sysctl vm.swappiness: expected 0..10, found 60" in results_by_outcome["failed"]
     assert results_by_outcome["noted"] == [
@@ -154,7 +153,7 @@ def test_a_run_without_an_expected_state_has_no_configuration(tmp_path: Path) ->
     ended = calibration("audit", run)
     assert ended.code == BAD_INPUT
     assert "the run began without an expected state: set calibration_expected_state" in ended.said
-    assert "Configuration\n---" not in render((run / RUN).read_bytes()).text
+    assert "Configuration\n---" not in render(open_run(run / RUN)).text
 
 
 def test_a_blocking_setting_refuses_the_sut_in_a_check_and_in_a_run(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.run import judge_run
-from calibration.results import index
+from calibration.results import index, store
 from calibration.results.cross_checks import cross_checks
-from calibration.results.documents import read_document
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
@@ -310,7 +309,7 @@ def test_an_update_is_atomic(results: Path, document: RunDocument) -> None:
     code = """
 import os, sys
 from pathlib import Path
-from calibration.results import index
+from calibration.results import index, store
 class Dying(dict):
     def items(self):
         yield "runs", index.RUNS
@@ -348,28 +347,28 @@ def replacing(old: str, new: str, count: int = -1) -> Callable[[Path], Any]:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "cut off": (cut, "not valid JSON: EOF"),
-    "an empty object": (lambda path: path.write_text("{}"), "unknown schema_version null"),
-    "two objects": (lambda path: path.write_text("{}{}"), "not valid JSON: trailing characters"),
+    "cut off": (cut, "Invalid JSON: EOF"),
+    "an empty object": (lambda path: path.write_text("{}"), "schema_version: Field required"),
+    "two objects": (lambda path: path.write_text("{}{}"), "Invalid JSON: trailing characters"),
     "no figure": (
         replacing('"value": ', '"value": "x", "v": '),
-        "not valid by run.schema.json: at ",
+        "parameters.0.v: Extra inputs are not permitted",
     ),
     "no verdicts": (
         replacing('"verdicts"', '"verdict"'),
-        "not valid by run.schema.json: at ",
+        "verdicts: Field required",
     ),
     "no start": (
         replacing('"started_at": "2', '"started_at": "x2', 1),
-        "Invalid isoformat string",
+        "run.started_at: Input should be a valid datetime",
     ),
     "an infinite bound": (
         replacing('"lower": null', '"lower": 1e999'),
-        "at verdicts/0/lower: ",
+        "verdicts.0.lower: Input should be a finite number",
     ),
     "half a character": (
         replacing("complete", "\\ud800", 1),
-        "not valid JSON: ",
+        "Invalid JSON: ",
     ),
     "of another run": (
         replacing('"s2"', '"s1"', 1),
@@ -389,8 +388,8 @@ def test_an_unreadable_document_is_reported(
     broken = store_document(night(document, 1, sut="s2"), results)
     damage(broken / RUN)
     read: list[Path] = []
-    opened = index.read_document
-    monkeypatch.setattr(index, "read_document", lambda path, **options: (read.append(path), opened(path, **options))[1])
+    opened = store.open_run
+    monkeypatch.setattr(store, "open_run", lambda path, **options: (read.append(path), opened(path, **options))[1])
     for times in (1, 1):  # the fault is kept until the file changes
         history = read_history(results)
         assert read == [broken / RUN] * times
@@ -495,14 +494,14 @@ def test_an_inaccessible_run_is_retried(results: Path, document: RunDocument, mo
             raise PermissionError(13, "Permission denied", str(path))
         return lstat(path, **options)
 
+    opened = store.open_run
+
     def closed(path: Path) -> Any:
         raise InputError(f"{path}: Permission denied")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "lstat", refuse)
-        patched.setattr(
-            index, "read_document", lambda path, **_: closed(path) if refused(path) else read_document(path)
-        )
+        patched.setattr(store, "open_run", lambda path, **_: closed(path) if refused(path) else opened(path))
         (unreadable,) = read_history(results).unreadable
     assert unreadable.file == f"t1/s1/{night(document, 0).run.id}/{RUN}"
     assert len(read_history(results).nights) == 2

@@ -213,8 +213,8 @@ def _link_run(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda run: (run / RUN).write_text("{}"), "unknown schema_version"),
-        (lambda run: (run / RUN).write_text('{"schema_version": "run/1"}'), "not valid by"),
+        (lambda run: (run / RUN).write_text("{}"), "schema_version: Field required"),
+        (lambda run: (run / RUN).write_text('{"schema_version": "run/1"}'), "not a run document: run: "),
         (lambda run: (run / "context.tar.gz").write_bytes(CAPTURE[:-1]), "its sha256 differs from the run document"),
         (lambda run: run.rename(run.with_name("bad name")), "not a valid run identifier name"),
         (_change_identity, "contains the run t1/s2/r1"),

@@ -29,7 +29,7 @@ from calibration.report.page import render
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.records import StepRecord, append_record
-from calibration.results.store import read_run
+from calibration.results.store import open_run, read_run
 from tests.machines import NODE, Machine, answer, options
 from tests.rounds import all_rounds
 from tests.unit.machines import GIB, MIB, machine
@@ -184,7 +184,7 @@ def test_a_run_of_an_emulating_machine_is_complete_and_says_what_is_emulated(tmp
     assert flag.reason == "nodes 0-3 are parts of one node, each with CPUs 0-3: measured once, as node 0"
     (idle,) = (found for found in document.measurements if found.kind == "idle_latency")
     assert "MEMORY_SIDE_CACHE" in {raised.code for raised in idle.validity.flags}
-    text = render(next(tmp_path.rglob(RUN)).read_bytes()).text
+    text = render(open_run(next(tmp_path.rglob(RUN)))).text
     assert "Emulated nodes" in text
     assert "1 node (emulated: 4)" in text
     assert "contradictory" not in text
@@ -216,7 +216,12 @@ def test_a_cpu_of_no_node_is_not_measured_with_memory(name: str) -> None:
 def cached(context: Context, size_bytes: int | None, *nodes: int) -> Context:
     """Return the *context* with a memory-side cache of each of *nodes*."""
     cache = MemorySideCache(
-        index=1, size_bytes=size_bytes, line_bytes=64, indexing="direct-mapped", write_policy="write-back"
+        index=1,
+        size_bytes=size_bytes,
+        line_bytes=64,
+        indexing="direct-mapped",
+        write_policy="write-back",
+        extended_linear=False,
     )
     return context.model_copy(
         update={

@@ -29,7 +29,7 @@ from calibration.parsers import (
 from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile
 from calibration.references.library import library
-from calibration.results.documents import read_document
+from calibration.results.store import read_run
 
 JSON_LEVELS = 201
 
@@ -116,7 +116,7 @@ GIVEN: dict[str, tuple[str, str | bytes, Callable[[Path], object]]] = {
     "expected state": ("expected.yml", DEEP_YAML, read_state),
     "topology": ("t1.yaml", DEEP_YAML, lambda path: read_topology(path.read_text(), "t1")),
     "verdicts": ("verdicts.json", DEEP_JSON, lambda path: read_night(path.parent, verdicts=path)),
-    "run document": ("run.json", DEEP_JSON, read_document),
+    "run document": ("run.json", DEEP_JSON, read_run),
     "result of CSIT": ("x.json", DEEP_JSON, lambda path: read_throughput([path])),
     "compressed": ("x.json.gz", gzip.compress(DEEP_JSON.encode()), lambda path: read_throughput([path])),
     "line of CSV": ("x.csv", "sut,test,time,value\n" + "x" * LINE_CHARACTERS, lambda path: read_throughput([path])),

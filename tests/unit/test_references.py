@@ -49,7 +49,7 @@ from calibration.results.references import keep_references, kept_reference, kept
 from calibration.statistics import estimate
 from calibration.sutprobe.document import read_document
 from calibration.validity import flag, validity
-from tests.report.report_documents import as_bytes, parsed_measurements, run_document
+from tests.report.report_documents import as_stored, parsed_measurements, run_document
 from tests.unit.test_results import begin, end_step, recorded
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -540,7 +540,7 @@ def test_a_level_is_quoted_with_its_streams_and_the_page_names_where_they_are_fr
     document = run_document()
     assert document.plan is not None
     plan = document.plan.model_copy(update={"traffic_shape": kept})
-    page = render(as_bytes(document.model_copy(update={"plan": plan, "measurements": (ladder,)}))).text
+    page = render(as_stored(document.model_copy(update={"plan": plan, "measurements": (ladder,)}))).text
     told = " ".join(page.split())
     assert f"(Streams found best in each cache on this platform by run {kept.run.id} of lab/t1, started" in told
     assert "reads, 2 MiB, 1 stream " in told
