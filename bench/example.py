@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started as a fil
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context
 from calibration.errors import CalibrationError, InputError
-from calibration.report import render_run
+from calibration.report.rendering import render_run
 from calibration.results.facts import facts
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document

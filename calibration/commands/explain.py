@@ -29,9 +29,9 @@ def explain_command(
     a directory of such files. For each test: how much of the variance lies between SUTs, which SUT changed and when,
     and what changed in its calibration with it, more closely than chance (docs/guide/explain.rst).
     """
-    from calibration.commands.explain_screen import explanation_text  # noqa: PLC0415 - slow, not needed for --help
     from calibration.formats.throughput import read_throughput  # noqa: PLC0415 - as above
     from calibration.judge.explanation import explain  # noqa: PLC0415 - as above
+    from calibration.report.screens.explanation import explanation_text  # noqa: PLC0415 - slow, not needed for --help
 
     found = explain(results, read_throughput(files), {} if inventory is None else _names(inventory))
     if as_json:

@@ -36,7 +36,7 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
 
         click.echo(render_comparison(compared), nl=False)
     else:
-        from calibration.commands.comparison_screen import print_comparison  # noqa: PLC0415 - as above
+        from calibration.report.screens.comparison import print_comparison  # noqa: PLC0415 - as above
 
         print_comparison(compared, sys.stdout, everything=everything)
 
@@ -70,7 +70,7 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
     if as_json:
         click.echo(judgement.model_dump_json())
     else:
-        from calibration.commands.judgement_screen import print_judgement  # noqa: PLC0415 - as above
+        from calibration.report.screens.judgement import print_judgement  # noqa: PLC0415 - as above
 
         print_judgement(judgement, sys.stdout, everything=everything or sut is not None)
     if judgement.failed:
@@ -112,9 +112,9 @@ def accept_command(
     RUN is as for calibration report. The width of the bounds follows the variation of the nights at that level
     (docs/guide/judge.rst). They are stored with name and reason beside the runs (docs/results/references.rst).
     """
-    from calibration.commands.baseline_screen import print_proposal  # noqa: PLC0415 - as above
     from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
     from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.report.screens.baseline import print_proposal  # noqa: PLC0415 - as above
 
     paths = [find_run(results, run) for run in runs]
     proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
@@ -143,8 +143,8 @@ def trend_command(sut: str, metric: str, *, results: Path, everything: bool, for
 
     SUT is testbed/sut or sut; both it and METRIC may be a unique prefix.
     """
-    from calibration.commands.trend_screen import trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
     from calibration.judge.trend import read_trend  # noqa: PLC0415 - as above
+    from calibration.report.screens.trend import trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
 
     trend = read_trend(results, sut, metric)
     if form is None:

@@ -51,7 +51,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
     written. Unreadable documents are reported and skipped, with exit code 1.
     """
-    from calibration.report import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.report.site import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
     from calibration.results.plain import Row  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
@@ -78,8 +78,8 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
 def _render(run: Path, form: str | None, *, full: bool) -> None:
     """Render the page of *run*, or print it in one of the other forms."""
     from calibration.references.library import library, results_of  # noqa: PLC0415 - as above
-    from calibration.report import render_run  # noqa: PLC0415 - as above
     from calibration.report.page import render  # noqa: PLC0415 - as above
+    from calibration.report.rendering import render_run  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
     from calibration.results.plain import plain_document, rows  # noqa: PLC0415 - as above
 

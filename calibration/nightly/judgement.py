@@ -15,12 +15,12 @@ from typing import Final
 
 import click
 
-from calibration.commands.judgement_screen import describe, print_judgement
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.gates.run import GateOutcome, print_summary, run_gates
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
+from calibration.report.screens.judgement import describe, print_judgement
 from calibration.results.nights import night_of
 
 JUDGEMENT: Final = "judgement.json"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from calibration.report import DOCS, build_site, kept, pictures, shell, site
+from calibration.report import kept, pictures, shell, site
+from calibration.report.site import DOCS, build_site
 from calibration.results import index
 from calibration.results.model import RunDocument
 from tests.readings import PAGES

@@ -9,9 +9,9 @@ from docutils import nodes
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
-from calibration.report import build_site
 from calibration.report.kept import data_of
 from calibration.report.page import Page, render
+from calibration.report.site import build_site
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 from tests.report.goldens import assert_golden
 from tests.report.report_documents import as_stored, guide, imported, parsed, run_document, store

@@ -11,8 +11,9 @@ from calibration.references.library import FOLDER, Library, library
 from calibration.references.matching import normal
 from calibration.references.model import ReferenceFile
 from calibration.references.own import text_of
-from calibration.report import kept, render_run
+from calibration.report import kept
 from calibration.report.page import Page, render
+from calibration.report.rendering import render_run
 from calibration.report.show import print_run
 from calibration.report.story import Tile, story
 from calibration.results.model import RunDocument, Verdict

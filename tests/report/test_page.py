@@ -16,14 +16,15 @@ import pytest
 from click.testing import CliRunner
 from docutils import nodes
 
-from calibration import report, units
+from calibration import units
 from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.idle_latency import IdleLatencyValues
-from calibration.report import render_run
+from calibration.report import rendering
 from calibration.report.page import Page
+from calibration.report.rendering import render_run
 from calibration.report.sections import SECTIONS
 from calibration.results.layout import RUN
 from calibration.results.model import NotMeasured, RunDocument, Verdict
@@ -508,7 +509,7 @@ def test_the_command_reports_a_page_that_cannot_be_written(
     def refuse(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(report, "_replace", refuse)
+    monkeypatch.setattr(rendering, "_replace", refuse)
     result = CliRunner().invoke(report_command, [str(directory)])
     assert isinstance(result.exception, EnvironmentLacksError)
     assert "Permission denied" in str(result.exception)

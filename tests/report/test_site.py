@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.report import build_site, kept, render_run, shell, site
+from calibration.report import kept, shell, site
+from calibration.report.rendering import render_run
+from calibration.report.site import build_site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from tests.report.report_documents import PAGE, figure_count, guide, run_document, store

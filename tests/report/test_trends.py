@@ -15,8 +15,9 @@ import pytest
 from calibration.judge.drift import Change
 from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
-from calibration.report import build_site, site
+from calibration.report import site
 from calibration.report.lab import SIGNS, Cell, Lab, column_of
+from calibration.report.site import build_site
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.tonight import Nights, findings, standings, summary
 from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed

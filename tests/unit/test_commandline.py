@@ -135,7 +135,7 @@ NAMED = re.compile(rf"\bcalibration ({'|'.join(COMMANDS)})\b|ansible-playbook |p
 """A command of this project in a text."""
 
 NOT_PASTED = {
-    "calibration/commands/judgement_screen.py": "a hint in a line of numbers",
+    "calibration/report/screens/judgement.py": "a hint in a line of numbers",
     "calibration/gates/night.py": "says what a file should have been made by",
     "calibration/judge/night_limits.py": "in a stored verdict, read in other places",
     "calibration/report/story.py": "on a page, read in other places",

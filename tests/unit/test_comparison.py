@@ -11,12 +11,12 @@ from statistics import median
 import pytest
 from click.testing import CliRunner
 
-from calibration.commands.comparison_screen import print_comparison
 from calibration.commands.judging import compare_command
 from calibration.errors import InputError
 from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.report.screens.comparison import print_comparison
 from calibration.results.history import NOT_KNOWN
 from calibration.results.plain import DocumentMetric
 from calibration.statistics import estimate

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from calibration.commands.explain_screen import explanation_text
 from calibration.formats.throughput import Measured, Throughput
 from calibration.judge.association import FALSE_CLAIMS, NEARBY, Occurrence, associate
 from calibration.judge.candidates import Calibration, candidates_of
 from calibration.judge.explanation import MIN_TESTED, Explanation, ThroughputChange, explained
 from calibration.judge.throughput import bound_of, changes_of, medians
 from calibration.judge.tolerances import Tolerances
+from calibration.report.screens.explanation import explanation_text
 from calibration.results.history import NightRun
 from tests.unit.histories import BANDWIDTH, FACTS, FIRST, history, night_of
 

@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from calibration.cli import calibration
-from calibration.commands.judgement_screen import print_judgement
-from calibration.commands.trend_screen import COLUMNS, sparkline
 from calibration.errors import InputError
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE
 from calibration.judge.words import amount, change, changed_fact, within
+from calibration.report.screens.judgement import print_judgement
+from calibration.report.screens.trend import COLUMNS, sparkline
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, stored
 
 NIGHT = date(2026, 11, 21)
@@ -336,7 +336,7 @@ def test_noise_is_drawn_flat() -> None:
 
 def test_trend_avoids_slow_imports() -> None:
     heavy = ("rich", "docutils", "calibration.measurements.base", "calibration.results.model", "calibration.context")
-    module = "calibration.commands.trend_screen"
+    module = "calibration.report.screens.trend"
     program = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.commands.judgement_screen import describe
 from calibration.errors import InputError
 from calibration.judge.baseline_files import (
     Acceptance,
@@ -27,6 +26,7 @@ from calibration.judge.failures import FailureGroup
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
+from calibration.report.screens.judgement import describe
 from calibration.results.history import History, Recorded
 from tests.unit.histories import (
     BANDWIDTH,

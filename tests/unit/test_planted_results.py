@@ -15,7 +15,7 @@ from calibration.judge.baselines import propose
 from calibration.judge.night import judge_night
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
-from calibration.report import render_run
+from calibration.report.rendering import render_run
 from calibration.results.attempts import complete_suts, newest_unfinished, outstanding
 from calibration.results.layout import run_directory
 from calibration.results.records import EndRecord, NoteRecord, append_record, record_checker

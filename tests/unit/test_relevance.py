@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from calibration.commands.judgement_screen import print_judgement
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.events import find_events
 from calibration.judge.night import Judgement
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.report.screens.judgement import print_judgement
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, shift, steady
 
 CLOCK = "core_frequency.cpu1.scalar.frequency_hz"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders the page of a run beside its document."""
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from calibration.errors import EnvironmentLacksError
+from calibration.references.library import library, results_of
+from calibration.report.kept import data_of, page_of
+from calibration.results.layout import REPORT, RUN
+from calibration.results.store import stored_run
+
+PAGE = "page.rst"
+
+
+def render_run(run_dir: Path) -> Path:
+    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return its path.
+
+    The folder is replaced atomically. Raises ``InputError`` if there is no valid run document,
+    ``EnvironmentLacksError`` if the page cannot be written.
+    """
+    stored, target = stored_run(run_dir / RUN), run_dir / REPORT
+    page = page_of(stored, library(results_of(run_dir)))
+    data_of(stored)  # for the site
+    try:
+        _replace(target, {PAGE: page.text, **page.figures})
+    except OSError as error:
+        raise EnvironmentLacksError(
+            f"cannot write the page to {target}: {error.strerror or error}. The old page is kept; free some space"
+        ) from error
+    return target / PAGE
+
+
+def _replace(target: Path, files: Mapping[str, str]) -> None:
+    """Write *files* beside *target* and exchange the two; clean up on failure."""
+    token = secrets.token_hex(4)
+    pending, old = (target.with_name(f".{target.name}.{state}-{token}") for state in ("new", "old"))
+    try:
+        for name, text in files.items():
+            path = pending / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        if target.exists():
+            target.rename(old)
+        try:
+            pending.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+    finally:
+        for leftover in (pending, old):
+            shutil.rmtree(leftover, ignore_errors=True)
