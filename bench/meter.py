@@ -15,21 +15,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 
-PR_SET_CHILD_SUBREAPER = 36
-"""From linux/prctl.h."""
-
-SAMPLE_S = 0.5
-"""Minimum interval between memory samples."""
-
-SAMPLE_SHARE = 0.1
-"""Maximum fraction of the time spent sampling: summing the pages of 100 processes takes a while."""
-
-END_S = 10.0
-"""Time for processes that outlive the command to exit after SIGTERM."""
+PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
+SAMPLE_S = 0.5  # fewest between memory samples
+SAMPLE_SHARE = 0.1  # most of the time spent sampling: summing the pages of 100 processes takes a while
+END_S = 10.0  # for processes that outlive the command to exit after SIGTERM
 
 
 @dataclass
@@ -43,40 +36,26 @@ class Usage:
     peak_pss_bytes: int = 0
 
 
-def parents(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Return the parent of each process."""
-    found = {}
-    for path in proc.iterdir():
-        if path.name.isdigit():
-            try:
-                text = (path / "stat").read_text(errors="replace")
-            except OSError:
-                continue  # it has ended
-            found[int(path.name)] = int(text.rpartition(")")[2].split()[1])
-    return found
-
-
 def descendants(of: int) -> list[int]:
     """Return the processes below process *of*."""
     children: dict[int, list[int]] = {}
-    for process, parent in parents().items():
-        children.setdefault(parent, []).append(process)
-    found: list[int] = []
-    waiting = [of]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            children.setdefault(int(path.read_text(errors="replace").rpartition(")")[2].split()[1]), []).append(
+                int(path.parent.name)
+            )
+    found = [of]
+    for process in found:
+        found += children.get(process, [])
+    return found[1:]
 
 
 def pss_bytes(process: int) -> int:
     """Return the proportional memory of *process*; 0 of one that has ended."""
-    try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    with suppress(OSError):
+        text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii")
+        return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    return 0
 
 
 def watch(usage: Usage, over: threading.Event) -> None:
@@ -92,10 +71,8 @@ def watch(usage: Usage, over: threading.Event) -> None:
 def end_all(number: int) -> None:
     """Send signal *number* to everything that still runs below this process."""
     for process in descendants(os.getpid()):
-        try:
+        with suppress(ProcessLookupError):
             os.kill(process, number)
-        except ProcessLookupError:
-            continue  # already ended
 
 
 def measure(command: list[str]) -> Usage:
@@ -105,15 +82,11 @@ def measure(command: list[str]) -> Usage:
     usage, over = Usage(), threading.Event()
     began = time.monotonic()
     started = subprocess.Popen(command)
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        os.kill(started.pid, number)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
+        signal.signal(number, lambda number, _frame: os.kill(started.pid, number))
     watcher = threading.Thread(target=watch, args=(usage, over))
     watcher.start()
-    timers: list[threading.Timer] = []
+    late = threading.Timer(END_S, end_all, (signal.SIGKILL,))
     while True:
         try:
             process, status, spent = os.wait4(-1, 0)
@@ -126,19 +99,10 @@ def measure(command: list[str]) -> Usage:
             over.set()
             watcher.join()
             end_all(signal.SIGTERM)
-            timers.append(threading.Timer(END_S, end_all, (signal.SIGKILL,)))
-            timers[0].start()
-    for timer in timers:
-        timer.cancel()
+            late.start()
+    late.cancel()
     return usage
 
 
-def main() -> None:
-    """Measure the command of the arguments and write the report."""
-    report, *command = sys.argv[1:]
-    usage = measure(command)
-    Path(report).write_text(json.dumps(asdict(usage)) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    Path(sys.argv[1]).write_text(json.dumps(asdict(measure(sys.argv[2:]))) + "\n", encoding="utf-8")

@@ -27,10 +27,10 @@ from typing import Any
 import pytest
 from ansible.plugins.loader import init_plugin_loader
 
-from bench.suts import keep_kernel
 from calibration.build import build
 from calibration.lifecycle import begin
 from calibration.places import CACHE
+from tests.servers import keep_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

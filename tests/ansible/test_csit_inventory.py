@@ -19,11 +19,11 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from support import PATIENCE_S, ROOT, Ended, Lab, calibrate, load_plugin
 
-from bench.suts import Servers, Sut, user
 from calibration.context.cmdline import parse_cmdline
 from calibration.errors import BAD_INPUT
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
+from tests.servers import Servers, Sut, user
 from tests.tools import require, require_ssh
 
 FIXTURES = ROOT / "tests" / "fixtures" / "csit"
@@ -273,7 +273,7 @@ def day(module_lab: Lab, grub: dict[str, Any], tmp_path_factory: pytest.TempPath
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     here.write_text(json.dumps({"all": {"hosts": {f"192.0.2.{number}": local for number in (81, 82, 84)}}}))
     with (
-        Servers([Sut("sut", "127.84.3.1", 0.0)], folder / "suts") as server,
+        Servers([Sut("sut", "127.84.3.1")], folder / "suts") as server,
         tempfile.TemporaryDirectory(prefix="agent-", dir="/tmp") as agent,  # the path of a socket must be short
     ):
         own = {"host": "127.84.3.1", "port": server.port, "username": user()}

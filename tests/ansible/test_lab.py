@@ -19,10 +19,10 @@ import pytest
 import yaml
 from support import ROOT, TINY, TWO, Ended, Lab, calibrate, executable, load_plugin, run, wait_until
 
-from bench.suts import Servers, Sut, user
 from calibration.results.model import RunDocument
 from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from tests.servers import Servers, Sut, user
 from tests.tools import require_ssh
 
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
@@ -79,7 +79,7 @@ def _server() -> None:
 def site(module_lab: Lab) -> Iterator[Site]:
     """SUTs with host keys trusted in different ways, and a read-only home directory."""
     module_lab.home.chmod(0o500)
-    suts = [Sut(name, address, 0.0) for name, address in (ADDRESSES | ODD).items()]
+    suts = [Sut(name, address) for name, address in (ADDRESSES | ODD).items()]
     with Servers(suts, module_lab.directory / "suts") as servers:
         found = Site(module_lab, servers, secrets.token_hex(8))
         key = module_lab.directory / "locked"
@@ -264,7 +264,7 @@ def example(lab: Lab) -> Iterator[Site]:
         for name, variables in group["hosts"].items()
         if variables
     }
-    suts = [Sut(name, address, 0.0) for name, address in sorted(addresses.items())]
+    suts = [Sut(name, address) for name, address in sorted(addresses.items())]
     with Servers(suts, lab.directory / "suts") as servers:
         shutil.copytree(EXAMPLE, lab.directory / "lab")
         for path in (lab.directory / "lab").rglob("*.yml"):

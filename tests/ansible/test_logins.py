@@ -16,9 +16,9 @@ import pytest
 import yaml
 from support import TINY, Ended, Lab, calibrate
 
-from bench.suts import Servers, Sut
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
+from tests.servers import Servers, Sut
 from tests.tools import require, require_root, require_ssh
 
 NOISY = {
@@ -84,7 +84,7 @@ def night() -> Iterator[Night]:
     logins = {name: f"cal-{os.getpid()}-{name}" for name in shells}
     directory = Path(tempfile.mkdtemp(prefix="calibration-logins-", dir="/var/tmp"))  # where ordinary users may go
     directory.chmod(0o755)
-    suts = [Sut(name, f"127.85.3.{number}", 0.0, login=login) for number, (name, login) in enumerate(logins.items(), 1)]
+    suts = [Sut(name, f"127.85.3.{number}", login=login) for number, (name, login) in enumerate(logins.items(), 1)]
     servers, sudoers = Servers(suts, directory / "suts"), Path(f"/etc/sudoers.d/calibration-{os.getpid()}")
     try:
         for name, login in logins.items():

@@ -23,7 +23,7 @@ from support import PATIENCE_S, ROOT, executable, load_plugin
 
 from ansible.plugins import loader
 from ansible.plugins.action import ActionBase
-from bench.suts import Servers, Sut, sut_python
+from tests.servers import Servers, Sut, sut_python
 from tests.tools import require_ssh
 
 PLUGINS = load_plugin("plugin_utils", "actions")
@@ -40,7 +40,7 @@ LIMIT_S = 3.0
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     require_ssh()
-    with Servers([Sut("sut1", "127.85.4.1", 0.0)], tmp_path_factory.mktemp("servers") / "suts") as running:
+    with Servers([Sut("sut1", "127.85.4.1")], tmp_path_factory.mktemp("servers") / "suts") as running:
         yield running
 
 

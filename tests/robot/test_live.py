@@ -18,7 +18,6 @@ from nights import good_case, write_night
 from report_documents import run_document
 from robot.api import Failure, SkipExecution
 
-from bench.suts import Servers, Sut, user
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.gates import live
@@ -26,6 +25,7 @@ from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, l
 from calibration.gates.rules import Result
 from calibration.gates.run import run_gates
 from calibration.results.model import CapturedContext, RunDocument
+from tests.servers import Servers, Sut, user
 from tests.tools import require_ssh
 
 PATIENCE_S = 30.0
@@ -38,7 +38,7 @@ IMPATIENCE_S = 0.5
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     require_ssh()
-    suts = [Sut("sut1", "127.85.1.1", 0.0), Sut("sut2", "127.85.1.2", 0.0)]
+    suts = [Sut("sut1", "127.85.1.1"), Sut("sut2", "127.85.1.2")]
     with Servers(suts, tmp_path_factory.mktemp("suts")) as running:
         yield running
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated SUTs: one sshd per SUT on a loopback address, and a stand-in that answers for ``sutprobe``.
+"""SUTs that are this machine: an sshd per SUT on a loopback address, and a stand-in for ``sutprobe``.
 
-Everything between the controller and the program is real: connections, keys of hosts and of the login, modules, files.
-The program answers each command of the plan with a recorded document after a short while, and measures nothing. All
-SUTs are this machine, so that they have one plan.
+Connections, keys of hosts and of the login, modules and files are real; the stand-in measures nothing.
 """
 
 import hashlib
@@ -17,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,19 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from calibration import __version__
-from calibration.build import Target, source_sha256
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
 from tests.rounds import in_rounds
-
-RECORDED = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "sutprobe"
-"""Documents that ``sutprobe`` printed on a real machine."""
-
-KERNEL_BYTES = 450_000
-"""The stand-in is filled up to about the size of ``sutprobe`` for x86_64: its way to the SUTs costs as much."""
-
-DELAY_VARIABLE = "CALIBRATION_STAND_IN_S"
-"""Variable on a SUT with the seconds that its stand-in takes for an answer."""
 
 SSHD_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """Where sshd is besides PATH, which does not have these for everybody."""
@@ -47,105 +35,52 @@ START_S = 20.0
 """How long all servers may take until they listen."""
 
 
+RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
+
+ANSWER_S = 0.2
+"""Seconds that the stand-in takes to answer."""
+
+STAND_IN_BYTES = 450_000
+"""The stand-in is filled up to about the size of ``sutprobe`` for x86_64: its way to the SUTs costs as much."""
+
+STAND_IN = """\
+#!/bin/sh
+# Stands in for sutprobe: prints what it printed elsewhere.
+case "$*" in
+{cases}
+*) echo "not a command of the plan: $*" >&2; exit 2 ;;
+esac
+place=0; [ ! -f "$0.$step" ] || read -r place <"$0.$step"; echo $((place + 1)) >"$0.$step"
+answer={folder}/$step-$((place % rounds)).json
+sleep {seconds}
+exec cat "$answer"
+exit
+# """
+
+
 @dataclass(frozen=True)
 class Sut:
-    """One simulated SUT: its name in the inventory, its address, the seconds that its program takes, and its login."""
+    """One simulated SUT: its name in the inventory, its address, and the user that logs in, by default who runs this.
+
+    Nothing listens on the address of a *dead* one.
+    """
 
     name: str
     address: str
-    delay_s: float
-    dead: bool = False
     login: str | None = None
-    """The user that logs in; without it the one that runs this."""
+    dead: bool = False
 
 
-def fleet(count: int, delay_s: float) -> tuple[Sut, ...]:
-    """Return *count* SUTs on loopback addresses of their own."""
-    return tuple(
-        Sut(f"sut{number:03}", f"127.83.{number // 250}.{number % 250 + 1}", delay_s) for number in range(count)
-    )
-
-
-def sshd_program() -> str:
-    """Return the path of sshd. Raises ``EnvironmentLacksError`` if there is none."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
-    for name in ("sshd", "ssh", "ssh-keygen"):
-        if shutil.which(name, path=path) is None:
-            raise EnvironmentLacksError(f"{name} is not installed: install an OpenSSH server")
-    return str(shutil.which("sshd", path=path))
-
-
-def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
-    """Return the name of the recorded document of the step's kind that was made by the most similar command.
-
-    *recorded* has the arguments of each. Raises ``EnvironmentLacksError`` if the kind has no recorded document.
-    """
-    wanted = set(step.argv)
-    alike = {name: len(wanted & set(argv)) for name, argv in recorded.items() if name.partition("-")[0] == step.kind}
-    if not alike:
-        raise EnvironmentLacksError(f"no recorded document of the kind {step.kind} in {RECORDED}")
-    return max(sorted(alike), key=lambda name: alike[name])
-
-
-def pattern_of(argv: Sequence[str]) -> str:
-    """Return a shell pattern for the arguments of a command, in which sizes may differ.
-
-    They depend on what memory is free, and on the last-level cache, which the first SUT of a fleet finds for the rest.
-    """
-    words = [("", "*") if before.endswith("-bytes") else sized(word) for before, word in pairwise(argv)]
-    return "' '".join(f"{shlex.quote(text) if text or not rest else ''}{rest}" for text, rest in words)
-
-
-def sized(word: str) -> tuple[str, str]:
-    """Return the part of *word* before the bytes of a group of CPUs (``0-1@0:33554432``), and the pattern for these."""
-    group = re.fullmatch(r"([0-9,-]+@[0-9]+:)[0-9]+", word)
-    return (group[1], "*") if group else (word, "")
-
-
-def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
-    """Return a program that answers each of *steps* with a recorded document kept in *folder*.
-
-    The documents name *source* as the hash of their sources, as those of the real program would.
-    """
-    documents = {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDED.glob("*.json"))}
-    argvs = {name: document["argv"] for name, document in documents.items()}
-    folder.mkdir(parents=True)
-    cases = []
-    for number, step in enumerate(steps):
-        document = documents[answer_for(step, argvs)]
-        answer = {**document, "argv": list(step.argv), "build": {**document["build"], "source_sha256": source}}
-        for place, part in enumerate(in_rounds(answer, step.rounds)):
-            (folder / f"{number}-{place}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
-        # a round adds words of its own
-        cases.append(f"{pattern_of(step.argv)}*) step={number} rounds={step.rounds} ;;")
-    lines = [
-        "#!/bin/sh",
-        "# Stands in for sutprobe: prints what it printed elsewhere.",
-        'case "$*" in',
-        *cases,
-        '*) echo "not a command of the plan: $*" >&2; exit 2 ;;',
-        "esac",
-        'place=0; [ ! -f "$0.$step" ] || read -r place <"$0.$step"; echo $((place + 1)) >"$0.$step"',
-        f"answer={shlex.quote(str(folder))}/$step-$((place % rounds)).json",
-        f'sleep "${{{DELAY_VARIABLE}:-0}}"',
-        'exec cat "$answer"',
-        "exit",
-        "",
-    ]
-    text = "\n".join(lines).encode()
-    filler = hashlib.shake_256(b"filler").hexdigest(max(0, KERNEL_BYTES - len(text)) // 2)
-    return text + b"# " + filler.encode() + b"\n"
-
-
-def keep_kernel(folder: Path, target: Target, program: bytes, source: str) -> str:
-    """Write *program* with its build record into *folder*, as a prebuilt kernel for *target*; return its sha256."""
+def keep_kernel(folder: Path, target: str, program: bytes, source: str) -> str:
+    """Write *program* with its build record into *folder*, as a prebuilt sutprobe for *target*; return its sha256."""
     place = folder / target
     place.mkdir(parents=True)
     (place / "sutprobe").write_bytes(program)
     (place / "sutprobe").chmod(0o755)
+    sha256 = hashlib.sha256(program).hexdigest()
     record: dict[str, Any] = {
         "path": "sutprobe",
-        "sha256": hashlib.sha256(program).hexdigest(),
+        "sha256": sha256,
         "target": target,
         "version": __version__,
         "compiler": "none: recorded documents",
@@ -153,7 +88,44 @@ def keep_kernel(folder: Path, target: Target, program: bytes, source: str) -> st
         "source_sha256": source,
     }
     (place / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    return str(record["sha256"])
+    return sha256
+
+
+def pattern_of(argv: Sequence[str]) -> str:
+    """Return a shell pattern for the arguments of a command, in which sizes may differ.
+
+    They depend on what memory is free, and on the last-level cache, which the first SUT of a fleet finds for the rest.
+    """
+    words = []
+    for before, word in pairwise(argv):
+        group = re.fullmatch(r"([0-9,-]+@[0-9]+:)[0-9]+", word)  # CPUs of a node and their bytes
+        fixed = "" if before.endswith("-bytes") else group[1] if group else word
+        words.append(shlex.quote(word) if fixed == word else f"{shlex.quote(fixed)}*")
+    return "' '".join(words)
+
+
+def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
+    """Return a program that answers each of *steps* with a recorded document, kept in *folder*.
+
+    That is the one of the step's kind whose command was the most similar. All name *source* as the hash of their
+    sources, as those of the real program would. Raises ``EnvironmentLacksError`` if a kind has none.
+    """
+    documents = {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDED.glob("*.json"))}
+    folder.mkdir(parents=True)
+    cases = []
+    for number, step in enumerate(steps):
+        alike = [document for name, document in documents.items() if name.partition("-")[0] == step.kind]
+        if not alike:
+            raise EnvironmentLacksError(f"no recorded document of the kind {step.kind} in {RECORDED}")
+        document = max(alike, key=lambda document: len({*step.argv} & {*document["argv"]}))
+        answer = {**document, "argv": list(step.argv), "build": {**document["build"], "source_sha256": source}}
+        for place, part in enumerate(in_rounds(answer, step.rounds)):
+            (folder / f"{number}-{place}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
+        # a round adds words of its own
+        cases.append(f"{pattern_of(step.argv)}*) step={number} rounds={step.rounds} ;;")
+    text = STAND_IN.format(cases="\n".join(cases), folder=shlex.quote(str(folder)), seconds=ANSWER_S)
+    filler = hashlib.shake_256(b"filler").hexdigest(max(0, STAND_IN_BYTES - len(text)) // 2)
+    return f"{text}{filler}\n".encode()
 
 
 class Servers(AbstractContextManager["Servers"]):
@@ -189,12 +161,15 @@ class Servers(AbstractContextManager["Servers"]):
         if os.geteuid() == 0:  # as root sshd wants this directory, which the system makes when it starts its own
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self.port = _free_port([sut.address for sut in self.suts])
+        with socket.socket() as probe:  # a port that is free on the first address, and most likely on all
+            probe.bind((self.suts[0].address, 0))
+            self.port = probe.getsockname()[1]
         _make_key(self.key)
         shutil.copyfile(self.key.with_suffix(".pub"), self.folder / "authorized_keys")
         known = []
         for sut in self.suts:
             self.remote_base(sut).mkdir(parents=True)
+            self.home(sut).mkdir(parents=True)
             host_key = self.folder / f"{sut.name}.key"
             _make_key(host_key)
             words = host_key.with_suffix(".key.pub").read_text(encoding="ascii").split()[:2]
@@ -217,29 +192,22 @@ class Servers(AbstractContextManager["Servers"]):
         self._end()
 
     def _start(self, program: str, sut: Sut) -> None:
-        home = self.home(sut)
-        home.mkdir(parents=True, exist_ok=True)
         config = self.folder / f"{sut.name}.conf"
-        config.write_text(
-            "\n".join(
-                [
-                    f"ListenAddress [{sut.address}]:{self.port}",
-                    f"HostKey {self.folder / sut.name}.key",
-                    f"AuthorizedKeysFile {self.folder / 'authorized_keys'}",
-                    f"AllowUsers {sut.login or user()}",
-                    f"SetEnv {DELAY_VARIABLE}={sut.delay_s:g} HOME={home}",
-                    "AuthenticationMethods publickey",
-                    "PermitRootLogin prohibit-password",
-                    "StrictModes no",  # the folder is private, those above it are not asked
-                    "PidFile none",
-                    "UsePAM no",
-                    "UseDNS no",
-                    "LogLevel ERROR",
-                    "",
-                ]
-            ),
-            encoding="utf-8",
-        )
+        settings = {
+            "ListenAddress": f"[{sut.address}]:{self.port}",
+            "HostKey": self.folder / f"{sut.name}.key",
+            "AuthorizedKeysFile": self.folder / "authorized_keys",
+            "AllowUsers": sut.login or user(),
+            "SetEnv": f"HOME={self.home(sut)}",
+            "AuthenticationMethods": "publickey",
+            "PermitRootLogin": "prohibit-password",
+            "StrictModes": "no",  # the folder is private, those above it are not asked
+            "PidFile": "none",
+            "UsePAM": "no",
+            "UseDNS": "no",
+            "LogLevel": "ERROR",
+        }
+        config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()), encoding="utf-8")
         with (self.folder / f"{sut.name}.log").open("wb") as log:
             self._processes[sut.name] = subprocess.Popen(
                 [program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -273,19 +241,23 @@ class Servers(AbstractContextManager["Servers"]):
             }
             for sut in self.suts
         }
-        return {
-            "all": {
-                "hosts": hosts,
-                "vars": {
-                    "ansible_port": self.port,
-                    "ansible_ssh_private_key_file": str(self.key),
-                    "ansible_ssh_common_args": shlex.join(options),
-                    "ansible_become": False,
-                    "ansible_python_interpreter": sut_python(),
-                    **variables,
-                },
-            }
+        common = {
+            "ansible_port": self.port,
+            "ansible_ssh_private_key_file": str(self.key),
+            "ansible_ssh_common_args": shlex.join(options),
+            "ansible_become": False,
+            "ansible_python_interpreter": sut_python(),
         }
+        return {"all": {"hosts": hosts, "vars": {**common, **variables}}}
+
+
+def sshd_program() -> str:
+    """Return the path of sshd. Raises ``EnvironmentLacksError`` if an OpenSSH program is missing."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
+    for name in ("sshd", "ssh", "ssh-keygen"):
+        if shutil.which(name, path=path) is None:
+            raise EnvironmentLacksError(f"{name} is not installed: install an OpenSSH server")
+    return str(shutil.which("sshd", path=path))
 
 
 def user() -> str:
@@ -299,24 +271,11 @@ def sut_python() -> str:
     return str(system if system.exists() else sys.executable)
 
 
-def kernel_source() -> str:
-    """Return the hash of the sources whose program is stood in for."""
-    return source_sha256()
-
-
 def _make_key(path: Path) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EnvironmentLacksError(f"ssh-keygen cannot make {path}: {done.stderr.strip()}")
-
-
-def _free_port(addresses: Sequence[str]) -> int:
-    """Return a port that is free on the first of *addresses*, and most likely on all."""
-    with socket.socket() as probe:
-        probe.bind((addresses[0], 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _listens(address: str, port: int) -> bool:
