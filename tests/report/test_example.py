@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import example
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import BusyProcess, Load
 from calibration.errors import InputError
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
+from tests.report import example
 from tests.report.report_documents import run_document
 
 CMDLINE = "BOOT_IMAGE=/vmlinuz-6.1.0-lab7 root=UUID=1234-abcd nfsroot=10.30.1.2:/export/lab isolcpus=1-3 quiet"

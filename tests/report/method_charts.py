@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of the method pages, drawn from runs: ``python -m bench.method_charts RUN...``.
+"""The charts of the method pages, drawn from runs: ``python -m tests.report.method_charts RUN...``.
 
 Each kind's chart comes from the first run that has something to draw. What no run has, such as a matrix of nodes on a
 machine of one, comes from the tests' synthetic server, and its caption says so.
