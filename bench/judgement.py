@@ -1,192 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms and detected changes of the judgement, on generated nights: ``python -m bench.judgement COMMAND``.
+"""False alarms and detected changes of the judgement, on simulated nights: ``python -m bench.judgement CHECK``.
 
 ``drift`` walks through single series night by night, ``homogeneity`` judges single nights of testbeds. Each prints a
 table in reStructuredText for docs/development/benchmarks.rst and the method pages.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from functools import partial
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from bench.tables import table
-from calibration.judge.detector import Walk, two_levels
 from calibration.judge.drift import analyse
-from calibration.judge.outliers import FAMILY_WISE, Levels, compare_levels, holm, levels_of
+from tests.unit import simulated_nights as nights
 
-Floats = NDArray[np.float64]
-
-LENGTH = 180
-"""Nights per series for counting false alarms."""
-
-AFTER = 60
-"""Nights before a planted change."""
-
-SHIFT = 4.0
-"""Size of a planted shift, in standard deviations of a night including the weekly cycle."""
-
-SHIFT_NIGHTS = 3
-"""Nights within which a shift must be found."""
-
-RISE = 0.15
-"""Planted drift per night, in the same unit."""
-
-RISE_NIGHTS = 14
-"""Nights within which a drift must be found."""
-
-CYCLE = 0.3
-"""Amplitude of a weekly cycle, in standard deviations of the noise."""
-
-LEVEL = 100.0
-
-REDATE_LIMIT = 10
-"""A change may be re-dated by this many nights and still count as the same."""
-
-DATE_TOLERANCE = 3
-"""Tolerance of a planted shift's date, in nights."""
-
-
-class Noise(NamedTuple):
-    """Noise with mean 0 and standard deviation 1, autocorrelation, and a weekly cycle."""
-
-    draw: Callable[[np.random.Generator, tuple[int, int]], Floats]
-    correlation: float = 0.0
-    cycle: float = 0.0
-    flips: bool = False
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of a night."""
-        return float(np.sqrt(1.0 + self.cycle**2 / 2.0))
-
-    def generate(self, rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-        """Return series of so many nights, each with a phase of its own."""
-        values = self.draw(rng, shape)
-        for night in range(1, shape[1] if self.correlation else 0):
-            inherited = self.correlation * values[:, night - 1]
-            values[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * values[:, night]
-        phase = rng.random((shape[0], 1))
-        return np.asarray(values + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
-
-
-def _two(share: float, apart: float = 20.0) -> Callable[[np.random.Generator, tuple[int, int]], Floats]:
-    """Return noise that flips between two levels night by night, each with a noise of its own."""
-
-    def noise(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-        values = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
-        return np.asarray((values - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
-
-    return noise
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    return rng.standard_normal(shape)
-
-
-def _student(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    return np.asarray(rng.standard_t(3, shape) / np.sqrt(3.0))
-
-
-def _lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    values = np.exp(0.5 * rng.standard_normal(shape))
-    return np.asarray((values - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
-
-
-def _outliers(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    values = rng.standard_normal(shape)
-    values += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-    return np.asarray(values / np.sqrt(3.0))
-
-
-def _missing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    return np.where(rng.random(shape) < 0.2, np.nan, rng.standard_normal(shape))
-
-
-DEPENDENT: Mapping[str, Noise] = {
-    f"autocorrelation {correlation:g}{', weekly cycle' if cycle else ''}": Noise(_normal, correlation, cycle)
-    for correlation in (0.0, 0.1, 0.2, 0.3)
-    for cycle in (0.0, CYCLE)
+LENGTH = 180  # nights per series for counting false alarms
+AFTER = 60  # nights before a planted change
+HEADS = {
+    "drift": ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %"),
+    "homogeneity": ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong"),
 }
-"""Normal noise that the targets are for."""
-
-OTHERS: Mapping[str, Noise] = {
-    "Student t, 3 df": Noise(_student),
-    "log-normal": Noise(_lognormal),
-    "outliers, 2 %": Noise(_outliers),
-    "two levels, 50/50": Noise(_two(0.5), flips=True),
-    "two levels, 80/20": Noise(_two(0.2), flips=True),
-    "two levels, 90/10": Noise(_two(0.1), flips=True),
-    "normal, 20 % missing": Noise(_missing),
-}
-
-NOISES: Mapping[str, Noise] = {**DEPENDENT, **OTHERS}
-
-
-def generate(noise: str, seed: int, series: int, nights: int) -> Floats:
-    """Return *series* of *noise* over *nights* around the level, without a change."""
-    rng = np.random.default_rng([seed, tuple(NOISES).index(noise)])
-    return LEVEL + NOISES[noise].generate(rng, (series, nights))
-
-
-def _signs(values: Floats) -> Floats:
-    return np.where(np.arange(len(values)) % 2 == 0, 1.0, -1.0)[:, None]
-
-
-def with_shift(values: Floats, after: int, size: float) -> Floats:
-    """Return *values* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
-    return np.asarray(values + size * _signs(values) * (np.arange(values.shape[1]) >= after))
-
-
-def with_drift(values: Floats, after: int, size: float) -> Floats:
-    """Return *values* with a level that drifts by *size* every night *after* so many, up or down."""
-    return np.asarray(values + size * _signs(values) * np.clip(np.arange(values.shape[1]) - after + 1, 0, None))
-
-
-def count_false_alarms(values: Floats, *, flips: bool) -> int:
-    """Return how many alarms begin on *values*, which have no change, walked through night by night.
-
-    An alarm is a change of the level or of the spread that was not named the night before within ten nights of the same
-    place; and flips between two levels, where *flips* are not what the noise does.
-    """
-    counts = np.isfinite(values).sum(axis=1)
-    packed = np.take_along_axis(values, np.argsort(~np.isfinite(values), axis=1, kind="stable"), axis=1) - LEVEL
-    walk = Walk(np.ascontiguousarray(packed.T), counts)
-    alarms, flipping = 0, np.zeros(len(values), np.bool_)
-    named: list[list[int]] = [[] for _ in values]
-    for night in range(values.shape[1]):
-        walk.step(night)
-        now = [[at for at, _ in begins] for begins in walk.begins]
-        alarms += sum(
-            all(abs(at - old) > REDATE_LIMIT for old in before)
-            for before, after in zip(named, now, strict=True)
-            if after != before
-            for at in after
-        )
-        named = now
-        if not flips and night % 7 == 6:
-            first = np.array([begins[-1] if begins else 0 for begins in now])
-            seen = np.where(np.arange(night + 1) >= first[:, None], packed[:, : night + 1], np.nan)
-            found = two_levels(seen).found
-            alarms += int((found & ~flipping).sum())
-            flipping = found
-    return alarms
-
-
-def detected(values: Floats, after: int, within: int) -> NDArray[np.bool_]:
-    """Return in which of *values* the change *after* so many nights is named on one of the nights *within* it."""
-    hit = np.zeros(len(values), np.bool_)
-    for night in range(after + 1, after + within + 1):
-        left = np.flatnonzero(~hit)
-        hit[left] = [
-            any(change.kind == "level" and change.night >= after - DATE_TOLERANCE for change in analysis.changes)
-            for analysis in analyse(values[left, :night])
-        ]
-    return hit
 
 
 def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
@@ -194,133 +29,47 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
 
     A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month.
     """
-    for name, noise in NOISES.items():
-        values = generate(name, 0, 5 * series, LENGTH)
-        alarms, nights = count_false_alarms(values, flips=noise.flips), int(np.isfinite(values).sum())
+    for name, noise in nights.NOISES.items():
+        values = nights.generate(name, 0, 5 * series, LENGTH)
+        alarms, count = nights.count_false_alarms(values, flips=noise.flips), int(np.isfinite(values).sum())
         low = gammaincinv(alarms, 0.025) if alarms else 0.0
-        rates = [1000.0 * float(item) / nights for item in (alarms, low, gammaincinv(alarms + 1, 0.975))]
-        quiet = generate(name, AFTER, series, AFTER + RISE_NIGHTS)
-        shifts = detected(with_shift(quiet, AFTER, SHIFT * noise.deviation), AFTER, SHIFT_NIGHTS)
-        drifts = detected(with_drift(quiet, AFTER, RISE * noise.deviation), AFTER, RISE_NIGHTS)
-        wide = generate(name, 9, series, 120)
-        wide[:, 90:] = LEVEL + 3.0 * (wide[:, 90:] - LEVEL)
-        spreads = [
-            any(change.kind == "spread" and change.night > 80 for change in one.changes) for one in analyse(wide)
-        ]
-        shares = (f"{100.0 * float(np.mean(item)):.0f}" for item in (shifts, drifts, spreads))
-        yield name, "{:.2f} [{:.2f}, {:.2f}]".format(*rates), *shares
+        rates = [1000.0 * float(item) / count for item in (alarms, low, gammaincinv(alarms + 1, 0.975))]
+        quiet = nights.generate(name, AFTER, series, AFTER + nights.RISE_NIGHTS)
+        shifted = nights.with_shift(quiet, AFTER, nights.SHIFT * noise.deviation)
+        drifting = nights.with_drift(quiet, AFTER, nights.RISE * noise.deviation)
+        wide = nights.generate(name, 9, series, 120)
+        wide[:, 90:] = nights.LEVEL + 3.0 * (wide[:, 90:] - nights.LEVEL)
+        found = (
+            nights.detected(shifted, AFTER, nights.SHIFT_NIGHTS),
+            nights.detected(drifting, AFTER, nights.RISE_NIGHTS),
+            [any(change.kind == "spread" and change.night > 80 for change in one.changes) for one in analyse(wide)],
+        )
+        yield name, "{:.2f} [{:.2f}, {:.2f}]".format(*rates), *(f"{100.0 * float(np.mean(item)):.0f}" for item in found)
 
 
-# Homogeneity
-
-METRICS = 150
-"""Metrics of a server judged together."""
-
-Tails = Literal["normal", "t3"]
-
-
-class Rates(NamedTuple):
-    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal values that pass."""
-
-    false: float
-    found: float
-    passed: float
-
-
-def trials(
-    chance: np.random.Generator,
-    count: int,
-    *,
-    suts: int,
-    nights: int,
-    spread: tuple[float, float],
-    noise: Tails,
-    off: float = 0.0,
-    odd: int = 0,
-    tolerances: Sequence[float] = (0.02,),
-    metrics: int = METRICS,
-) -> list[Rates]:
-    """Return what *count* nights find: the first *odd* servers are *off* in the first metric, all else is equal.
-
-    *spread* bounds the relative standard deviation of nights, drawn for each server and metric. The same nights are
-    judged with each of *tolerances*.
-    """
-    shares = np.zeros((count, len(tolerances), 3))
-    for trial in range(count):
-        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, metrics)))
-        levels = _levels(chance, deviation, nights, noise)
-        levels.level[:odd, 0] += np.log1p(off)
-        for at, tolerance in enumerate(tolerances):
-            compared = compare_levels(levels, np.full(metrics, tolerance))
-            named = holm(compared.p.ravel(), FAMILY_WISE).reshape(compared.p.shape)
-            equal = np.ones_like(named)
-            equal[:, 0] = odd == 0 or 2 * odd < suts
-            equal[:odd, 0] = False
-            within = np.abs(compared.difference) + compared.half <= np.log1p(tolerance)
-            shares[trial, at] = named[equal].any(), named[:odd, 0].all(), within[equal].mean()
-    return [Rates(*item) for item in shares.mean(axis=0).tolist()]
-
-
-def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: Tails) -> Levels:
-    """Return levels of generated nights; the interval of a value is half of the variation of nights."""
-    size = (nights, *deviation.shape)
-    drawn = chance.standard_normal(size) if noise == "normal" else chance.standard_t(3, size) / np.sqrt(3)
-    values = np.exp(deviation * drawn).reshape(nights, -1).T
-    levels = levels_of(analyse(values), (deviation / 2).ravel() ** 2)
-    return Levels(*(level.reshape(deviation.shape) for level in levels))
-
-
-def homogeneity_rows(trials_of_each: int) -> Iterator[tuple[str, ...]]:
+def homogeneity_rows(count: int) -> Iterator[tuple[str, ...]]:
     """Yield how often one of four servers, off by 5 % and by 10 %, is found, by nights and their spread.
 
     The last column is how often any equal server is called an outlier without a tolerance.
     """
-    chance = np.random.default_rng(1)
-    for nights in (3, 5, 10, 30, 90):
-        cells = []
-        for spread in (0.003, 0.01, 0.03):
-            shares = [
-                trials(
-                    chance,
-                    trials_of_each,
-                    suts=4,
-                    nights=nights,
-                    spread=(spread, spread),
-                    noise="t3",
-                    off=off,
-                    odd=1,
-                    tolerances=(0.03,),
-                )[0].found
-                for off in (0.05, 0.1)
-            ]
-            cells.append(" / ".join(f"{100 * share:.0f} %" for share in shares))
-        (equal,) = trials(
-            chance, trials_of_each, suts=4, nights=nights, spread=(0.003, 0.03), noise="t3", tolerances=(0.0,)
-        )
-        yield str(nights), *cells, f"{100 * equal.false:.1f} %"
+    trials = partial(nights.trials, np.random.default_rng(1), count, suts=4, noise="t3")
+    for number in (3, 5, 10, 30, 90):
+        odd = partial(trials, nights=number, odd=1, tolerances=(0.03,))
+        cells = [
+            " / ".join(f"{100 * odd(spread=(spread, spread), off=off)[0].found:.0f} %" for off in (0.05, 0.1))
+            for spread in (0.003, 0.01, 0.03)
+        ]
+        (equal,) = trials(nights=number, spread=(0.003, 0.03), tolerances=(0.0,))
+        yield str(number), *cells, f"{100 * equal.false:.1f} %"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def judgement() -> None:
-    """Measure false alarms and detected changes of the judgement on generated nights."""
-
-
-@judgement.command("drift")
-@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Series per noise.")
-def drift_command(series: int) -> None:
-    """Count false alarms and detected changes in single series, by noise."""
-    head = ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %")
-    click.echo("\n".join(table(head, list(drift_rows(series)))))
-
-
-@judgement.command("homogeneity")
-@click.option(
-    "--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Simulated nights per cell."
-)
-def homogeneity_command(count: int) -> None:
-    """Count how often an outlier among four servers is detected, by nights and their spread."""
-    head = ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong")
-    click.echo("\n".join(table(head, list(homogeneity_rows(count)))))
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("check", type=click.Choice(tuple(HEADS)))
+@click.option("--number", type=click.IntRange(1), help="Series per noise (2000), or nights per cell (200).")
+def judgement(check: str, number: int | None) -> None:
+    """Measure false alarms and detected changes of CHECK on simulated nights."""
+    rows = drift_rows(number or 2000) if check == "drift" else homogeneity_rows(number or 200)
+    click.echo("\n".join(table(HEADS[check], list(rows))))
 
 
 if __name__ == "__main__":

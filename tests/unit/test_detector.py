@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import fdtri, ndtr, stdtrit
 
-from bench.judgement import (
+from calibration.judge import detector
+from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
+from tests.unit.simulated_nights import (
     RISE,
     RISE_NIGHTS,
     SHIFT,
@@ -18,8 +20,6 @@ from bench.judgement import (
     with_drift,
     with_shift,
 )
-from calibration.judge import detector
-from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
 
 
 def walked(values: np.ndarray) -> Walk:

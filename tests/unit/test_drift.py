@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench.judgement import DATE_TOLERANCE, SHIFT, generate, with_shift
 from calibration.judge.detector import DRIFT_NIGHTS, MIN_VALUES
 from calibration.judge.drift import Analysis, Change, analyse
+from tests.unit.simulated_nights import DATE_TOLERANCE, SHIFT, generate, with_shift
 
 
 def one(values: list[float] | np.ndarray) -> Analysis:

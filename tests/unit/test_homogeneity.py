@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from bench.judgement import Tails, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import judge_homogeneity
@@ -17,6 +16,7 @@ from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_o
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
+from tests.unit.simulated_nights import Tails, trials
 
 LATENCY = "idle_latency.latency_ns"
 NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=number) for number in range(30))
