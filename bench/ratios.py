@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 from calibration.runner.intervals import median_ranks
 
-BLOCKS = 16
-"""Ratios are cut into so many blocks of neighbours: long blocks differ independently where single ratios do not."""
-
-FEWEST = 6
-"""Fewer blocks have no interval that covers the median 95 % of the time."""
-
-MOST = 0.9
-"""Blocks that correlate more than this have no usable interval: at this, one is already four times as wide."""
+BLOCKS = 16  # of neighbours: long blocks differ independently where single ratios do not
+FEWEST = 6  # blocks: fewer have no interval that covers the median 95 % of the time
+MOST = 0.9  # correlation of blocks that has a usable interval: it is already four times as wide
 
 
 class Spread(NamedTuple):
