@@ -12,11 +12,11 @@ from calibration import __version__
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
+from calibration.facts import differences
 from calibration.plan import Plan, make_plan
 from calibration.preflight.checks import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.attempts import record_attempt, remaining_plan, start_of
-from calibration.results.facts import differences
 from calibration.results.layout import CAPTURE, run_directory
 from calibration.results.model import Limit
 from calibration.results.records import (

@@ -151,8 +151,8 @@ def _pages(machine: Machine) -> Iterator[tuple[str, int]]:
     for pool in machine.context.memory.hugepages:
         for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
             if pool.size_bytes % (1 << shift) == 0:
-                if pool.total is not None:
-                    yield f"{pool.size_bytes >> shift}{unit}", pool.total - (pool.surplus or 0)
+                if pool.persistent is not None:
+                    yield f"{pool.size_bytes >> shift}{unit}", pool.persistent
                 break
 
 

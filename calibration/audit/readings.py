@@ -162,9 +162,9 @@ def huge_pages(machine: Machine, key: str) -> Reading:
             return impossible(f"no node {node}")
         pools, where = context.node(int(node)).hugepages, f"/sys/devices/system/node/node{node}/hugepages"
     found = next((pool for pool in pools if pool.size_bytes == wanted), None)
-    if found is None or found.total is None:
+    if found is None or found.persistent is None:
         return absent(machine, where, f"no huge pages of {size} on this machine")
-    return one(found.total - (found.surplus or 0))
+    return one(found.persistent)
 
 
 def governor(machine: Machine, _key: str) -> Reading:

@@ -206,6 +206,11 @@ class HugePages(Model):
     surplus: int | None
     reserved: int | None = None
 
+    @property
+    def persistent(self) -> int | None:
+        """Pages in the pool that stay there when they are freed."""
+        return None if self.total is None else self.total - (self.surplus or 0)
+
 
 Indexing = Literal["direct-mapped", "indexed", "other"]
 WritePolicy = Literal["write-back", "write-through", "other"]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple, cast, get_args
 
+from calibration.facts import NOT_KNOWN, fact_value, same_fact
 from calibration.judge.verdicts import ContextChange
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Aspect
-from calibration.results.facts import fact_value, same_fact
-from calibration.results.history import NOT_KNOWN, NightRun
+from calibration.results.history import NightRun
 
 CLOCK: Final = "measured clock"
 """Pseudo-fact for a measured clock that changed."""

@@ -31,14 +31,13 @@ from math import exp, hypot, log
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from calibration.facts import NOT_KNOWN, other_facts, same_fact
 from calibration.judge.causes import CAUSES, cause_of
 from calibration.judge.words import share
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Tolerance
 from calibration.model import Model
 from calibration.results import imports
-from calibration.results.facts import other_facts, same_fact
-from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric, metrics_of

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.facts import same_fact
 from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
 from calibration.judge.drift import Analysis
 from calibration.judge.outliers import (
@@ -31,7 +32,6 @@ from calibration.judge.outliers import (
 )
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
-from calibration.results.facts import same_fact
 from calibration.results.history import History, NightRun, Sut
 
 MAX_AGE: Final = timedelta(days=7)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from calibration.commandline import accept_command
 from calibration.errors import InputError
+from calibration.facts import NOT_KNOWN, same_fact
 from calibration.files import read_given
 from calibration.gates import rules
 from calibration.gates.rules import Result
@@ -20,8 +21,6 @@ from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
 from calibration.model import Model, fault_of
 from calibration.preflight.checks import MOMENTARY, refusal
-from calibration.results.facts import same_fact
-from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.results.plain import metrics_of

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices, allocations, profile and health of a SUT, for the page and the facts: equal devices together."""
+"""Devices and health of a SUT, for the page: equal devices together."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from calibration import units
 from calibration.context.devices import link_text
-from calibration.context.hardware import Device, Tuned
-from calibration.context.hmat import memory_side_caches_text, rated_accesses_text
+from calibration.context.hardware import Device
 from calibration.context.model import Context
-from calibration.context.resctrl import allocation_text, unchecked_text
 from calibration.report.environment import Fact
 from calibration.results.health import THROTTLE_KINDS, WORDS, CounterKind, Health, Temperature
 
@@ -17,7 +15,7 @@ MAX_NAMES: Final = 4
 """Devices named in a row; the rest is counted."""
 
 MAX_LISTED: Final = 4
-"""Settings named that differ from a profile."""
+"""Sensors named."""
 
 
 class DeviceRow(NamedTuple):
@@ -67,54 +65,6 @@ def _row(found: Sequence[Device]) -> DeviceRow:
         groups=units.cpus(groups) if groups else "none",
         cpus=f"{where}{f', isolated: {units.cpus(isolated)}' if isolated else ''}",
     )
-
-
-def facts(context: Context) -> Iterator[Fact]:
-    """Yield what a machine has of special memory, weights, allocations and a profile; nothing if it has none."""
-    for shared, parts in context.emulated_nodes.items():
-        cpus = f"each lists CPUs {units.cpus(shared)}, which are measured as those of node {parts[0]}"
-        yield Fact("Emulated nodes", f"{units.cpus(parts)} are parts of one node: {cpus}")
-    if side_caches := memory_side_caches_text(context):
-        yield Fact("Memory-side caches", side_caches)
-    if rated := rated_accesses_text(context):
-        yield Fact("Rated by the firmware (HMAT)", rated)
-    if context.cxl is not None and (context.cxl.devices or context.cxl.nodes):
-        total = sum((device.volatile_bytes or 0) + (device.persistent_bytes or 0) for device in context.cxl.devices)
-        nodes = f"nodes {units.cpus(context.cxl.nodes)}" if context.cxl.nodes else "no node"
-        caches = sum(region.cache_bytes or 0 for region in context.cxl.regions)
-        cached = f", behind an extended linear cache of {units.size(caches)}" if caches else ""
-        devices = units.plural(len(context.cxl.devices), "device")
-        yield Fact("CXL memory", f"{devices}, {units.size(total)}, {nodes}{cached}")
-    weights = context.interleaving
-    if weights is not None and len(weights.weights) > 1:
-        listed = ", ".join(f"node {node}: {weight}" for node, weight in sorted(weights.weights.items()))
-        yield Fact("Interleave weights", f"{listed}{' (automatic)' if weights.automatic else ''}")
-    if context.resctrl is not None:
-        texts = [
-            f"{group.name or 'default group'}, CPUs {units.cpus(group.cpus)}: {allocation_text(group)}"
-            for group in context.resctrl.groups
-            if group.narrowed
-        ]
-        texts += filter(None, [unchecked_text(context.resctrl)])
-        yield Fact(
-            "Cache and bandwidth allocation (resctrl)", "; ".join(texts) or "none: all groups may use everything"
-        )
-    if context.tuned is not None:
-        yield Fact("tuned profile", tuned_text(context.tuned))
-
-
-def tuned_text(tuned: Tuned) -> str:
-    """Return the active profile, and what of it the machine has."""
-    names = ", ".join(f"{item.name} is {item.found}, not {item.wanted}" for item in tuned.differing[:MAX_LISTED])
-    more = len(tuned.differing) - MAX_LISTED
-    differing = f"; {names}{f' and {more} more' if more > 0 else ''}" if names else ""
-    unchecked = f", {len(tuned.unchecked)} not checked" if tuned.unchecked else ""
-    lost = [name for name in tuned.absent if "${" not in name]
-    absent = f"; no file of {', '.join(lost)}" if lost else ""
-    if unknown := [name for name in tuned.absent if name not in lost]:
-        absent += f"; not evaluated: include={', '.join(unknown)}"
-    of = tuned.met + len(tuned.differing)
-    return f"{tuned.active}: {tuned.met} of {of} settings met{unchecked}{differing}{absent}"
 
 
 COUNTED: Final[dict[str, tuple[CounterKind, ...]]] = {

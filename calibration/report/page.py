@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from calibration import units
 from calibration.context.model import Context
+from calibration.facts import text_of
 from calibration.flags import FLAGS, SEVERITIES, Severity
 from calibration.measurements import registry
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
@@ -31,7 +32,7 @@ from calibration.report.environment import Fact, kind_modules, rst_page
 from calibration.report.filters import alike
 from calibration.report.imported import imported_page
 from calibration.report.instruments import side_by_side
-from calibration.report.machine import hugepages, machine
+from calibration.report.machine import machine
 from calibration.report.normal import (
     answers,
     biases,
@@ -106,7 +107,7 @@ def render(stored: StoredRun, references: Library | None = None) -> Page:
         skipped=[item for item in of_the_run(document.not_measured) if item.kind not in {COUNTERS, "context"}],
         uncounted=uncounted(document),
         provenance=provenance(document),
-        second=side_by_side(document, None if context is None else hugepages(context)),
+        second=side_by_side(document, None if context is None else text_of("huge pages", context)),
     )
     return Page(text, charts.files)
 

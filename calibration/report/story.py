@@ -27,7 +27,6 @@ from calibration.references.library import published
 from calibration.references.matching import Normal, normal
 from calibration.references.metrics import Metric as ReferenceMetric
 from calibration.report.advice import Advice, advice
-from calibration.report.machine import counted
 from calibration.report.normal import answers, usual_band
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.metrics_of_record import QUANTITIES
@@ -447,10 +446,10 @@ def _machine(context: Context) -> Iterator[str]:
     name = (_short(processor.models[0].name or "") if processor.models else "") or processor.architecture
     yield f"{f'{packages}x ' if packages and packages > 1 else ''}{name or 'unknown processor'}"
     cores, cpus = len(context.topology.cores), len(context.online_cpus)
-    yield f"{counted(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
+    yield f"{units.plural(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
     nodes = len(context.nodes)
     real = nodes - sum(len(parts) - 1 for parts in context.emulated_nodes.values())
-    yield f"{counted(real, 'node')}{f' (emulated: {nodes})' if nodes != real else ''}"
+    yield f"{units.plural(real, 'node')}{f' (emulated: {nodes})' if nodes != real else ''}"
     dimms = Counter(
         f"{dimm.type or ''} {dimm.configured_mt_s or dimm.speed_mt_s or ''}".strip().replace(" ", "-")
         for dimm in context.firmware.dimms

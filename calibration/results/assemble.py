@@ -9,6 +9,7 @@ from typing import Literal
 
 from calibration.context import load
 from calibration.errors import InputError
+from calibration.facts import facts
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output
@@ -17,7 +18,6 @@ from calibration.measurements.sut import machine_flags
 from calibration.plan import Plan
 from calibration.preflight.checks import flags as expectation_flags
 from calibration.results.cross_checks import cross_checks
-from calibration.results.facts import facts
 from calibration.results.health import health_flags
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.metrics_of_record import metrics_of_record
@@ -86,7 +86,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         ),
         attempts=attempts,
         context=captured,
-        facts={} if captured is None else facts(captured.parsed, log.kernels),
+        facts={} if captured is None else facts(captured.parsed, None if log.kernels is None else log.kernels.sha256),
         flags=tuple(_flags(captured, log, attempts, mlc)),
         meltdown_checker=None if log.checker is None else _checker(directory, log.checker),
         mlc=mlc,

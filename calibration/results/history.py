@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:  # importing the models takes longer than a history
     from calibration.measurements.metric_rows import Better
     from calibration.results.model import RunStatus
-
-NOT_KNOWN: Final = "not known"
-"""Text of an unknown fact."""
 
 Sut = tuple[str, str]
 """A SUT by its testbed and its own name."""
@@ -36,7 +33,7 @@ class Series(NamedTuple):
 class NightRun:
     """The run that represents a SUT's night: the newest complete one, else the newest.
 
-    ``facts`` are those that affect metrics, by name (``calibration.results.facts``); ``reasons`` say why metrics are
+    ``facts`` are those that affect metrics, by name (``calibration.facts``); ``reasons`` say why metrics are
     missing, ``unrestored`` what it left changed, if anything. ``directory`` is relative to the results.
     """
 

@@ -314,7 +314,7 @@ class RunDocument(Model):
     """The result of one run on one SUT.
 
     ``context`` and ``plan`` are those of the run's start: ``None`` for a SUT that was never captured, and without a
-    plan. ``facts`` are those that affect metrics, by name (``calibration.results.facts``), empty without a context.
+    plan. ``facts`` are those that affect metrics, by name (``calibration.facts``), empty without a context.
     ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
     program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
     whose metrics were all read from a third-party text. ``record`` names the metric of record of each quantity;

@@ -19,8 +19,8 @@ import click
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context
 from calibration.errors import CalibrationError, InputError
+from calibration.facts import facts
 from calibration.report.rendering import render_run
-from calibration.results.facts import facts
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
 
@@ -109,7 +109,9 @@ def anonymous(document: RunDocument) -> RunDocument:
     changed = RunDocument.model_validate_json(json.dumps(raw))
     if changed.context is None:
         raise TypeError("a document keeps its context")
-    return changed.model_copy(update={"facts": facts(changed.context.parsed, changed.run.kernels)})
+    kernels = changed.run.kernels
+    found = facts(changed.context.parsed, None if kernels is None else kernels.sha256)
+    return changed.model_copy(update={"facts": found})
 
 
 def leaks(document: RunDocument, folder: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from calibration.context.model import Context
-from calibration.results.facts import facts
+from calibration.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
 from tests.event_trees import described, unpack
@@ -147,7 +147,7 @@ def counted_document(reads: float = OVERCOUNTED) -> RunDocument:
     return run_document(names=(), profile="counters").model_copy(
         update={
             "context": CapturedContext(parsed=context(), capture="context.tar.gz", capture_sha256="ab" * 32),
-            "facts": facts(context(), KERNELS),
+            "facts": facts(context(), KERNELS.sha256),
             "measurements": (
                 *measured(volume(reads), "counted_volume"),
                 *(

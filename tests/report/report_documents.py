@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from calibration.context import load
 from calibration.context.model import Context
+from calibration.facts import facts
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_output as read_mlc_output
@@ -37,7 +38,6 @@ from calibration.profiles import ROUNDS
 from calibration.report import pictures
 from calibration.report.page import Page, render
 from calibration.results.cross_checks import cross_checks
-from calibration.results.facts import facts
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.metrics_of_record import metrics_of_record
@@ -181,7 +181,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         run=Run(**{**fields, **run}),
         attempts=(attempt(),),
         context=CapturedContext(parsed=context, capture="context.tar.gz", capture_sha256="ab" * 32),
-        facts=facts(context, KERNELS),
+        facts=facts(context, KERNELS.sha256),
         plan=Plan(
             profile="quick",
             steps=(),

@@ -15,6 +15,7 @@ from report_documents import attempt, flagged, index_of, not_begun_document, rep
 
 from calibration.commandline import accept_command
 from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError
+from calibration.facts import NOT_KNOWN
 from calibration.judge.baseline_files import Acceptance, AcceptedRun, Bounds, RunName, add_acceptance, place_of
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.idle_latency import IdleLatencyValues
@@ -25,7 +26,7 @@ from calibration.quick import gate as quick
 from calibration.quick.checks import CheckName
 from calibration.quick.gate import SUITE
 from calibration.quick.measure import Wanted
-from calibration.results.history import NOT_KNOWN, Sut
+from calibration.results.history import Sut
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate

@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 
 from calibration.context import load
+from calibration.facts import facts
 from calibration.judge.causes import CAUSES, cause_of, context_changes, differences_from, likely
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import Aspect
-from calibration.results.facts import facts
 from calibration.results.history import NightRun
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"

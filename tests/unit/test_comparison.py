@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from calibration.commands.judging import compare_command
 from calibration.errors import InputError
+from calibration.facts import NOT_KNOWN
 from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.report.screens.comparison import print_comparison
-from calibration.results.history import NOT_KNOWN
 from calibration.results.plain import DocumentMetric
 from calibration.statistics import estimate
 from tests.readings import PAGES

@@ -208,5 +208,5 @@ def test_each_parameter_is_tried_both_ways():
 def test_the_summary_has_them(make_root):
     tree = FOUR | {"/proc/cmdline": "nosmt", SMT: "on"}
     context = load(make_root({path: text + "\n" for path, text in tree.items()}))
-    assert "not as asked" in summary(context)
+    assert "Kernel parameters with another effect" in summary(context)
     assert "nosmt: on;" in summary(context)

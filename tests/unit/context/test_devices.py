@@ -12,10 +12,9 @@ from calibration.context.devices import link_text, narrowed_links, speed_gt_s
 from calibration.context.resctrl import allocation_text, narrowing_group
 from calibration.context.tree import Tree
 from calibration.context.tuned import is_met
+from calibration.facts import NOT_KNOWN, facts, text_of
 from calibration.measurements.sut import machine_flags
-from calibration.report import devices as report
-from calibration.results.facts import facts
-from calibration.results.history import NOT_KNOWN
+from calibration.report.devices import rows
 from calibration.runner import capture, devices
 from tests.unit.context.conftest import FIXTURES
 
@@ -231,7 +230,7 @@ def test_equal_devices_share_a_row(make_root):
     files = function(PORT, "0x060400")
     for number in range(40):
         files |= function(f"{PORT}/0000:{0x90 + number:02x}:00.0", "0x010802", **{"nvme/nvme0/model": "Disk"})
-    (row,) = report.rows(both(machine(make_root, files)))
+    (row,) = rows(both(machine(make_root, files)))
     assert row.devices.endswith(" and 36 more")
     assert row.link == "x8 of x16, 16 of 16 GT/s"
 
@@ -402,12 +401,11 @@ def test_the_whole_bandwidth_of_amd_is_what_a_group_has_that_is_not_narrowed(mak
     resctrl = context.resctrl
     assert {item.whole for group in resctrl.groups for item in group.narrowed} == ({whole} if whole else set())
     assert resctrl.unchecked == (() if whole else (resource,))
-    (shown,) = [fact.value for fact in report.facts(context) if "resctrl" in fact.name]
-    for text in (shown, facts(context, None)["allocation"]):
-        if whole:
-            assert f"{min(int(default), int(other))} of {whole} parts of" in text
-        else:
-            assert text == f"not checked, as the whole is unknown: {resource}"
+    text = facts(context, None)["allocation"]
+    if whole:
+        assert f"{min(int(default), int(other))} of {whole} parts of" in text
+    else:
+        assert text == f"not checked, as the whole is unknown: {resource}"
 
 
 def test_a_pseudo_locked_region_narrows_nothing(make_root):
@@ -460,7 +458,7 @@ def test_cxl_memory_and_weights(make_root, switch):
     assert context.interleaving.automatic is True
     found = facts(context, None)
     assert found["CXL memory"] == "1 x 256 GiB, region0 of 2 devices, region1 of 4 devices, node 2"
-    assert found["interleave weights"] == "0: 5, 2: 2"
+    assert found["interleave weights"] == "node 0: 5, node 2: 2 (automatic)"
     collector = capture.collect(str(root))
     assert "/sys/bus/dax/devices/dax0.0" in collector.links
     assert not [path for path in collector.files if "serial" in path]
@@ -482,7 +480,8 @@ TUNED = {
 
 
 def test_a_profile_is_compared_with_the_machine(make_root):
-    tuned = both(make_root({**BASE, **TUNED})).tuned
+    context = both(make_root({**BASE, **TUNED}))
+    tuned = context.tuned
     assert (tuned.active, tuned.mode, tuned.profiles) == ("own", "manual", ("own", "base"))
     assert tuned.met == 3  # swappiness as the profile that includes the other sets it, rmem_max, ksm
     assert [(item.name, item.wanted, item.found) for item in tuned.differing] == [
@@ -490,8 +489,8 @@ def test_a_profile_is_compared_with_the_machine(make_root):
         ("transparent huge pages", "never", "madvise"),
     ]
     assert sorted(tuned.unchecked) == ["governor", "kernel.x"]
-    assert report.tuned_text(tuned) == (
-        "own: 3 of 5 settings met, 2 not checked; kernel.numa_balancing is 1, not 0, "
+    assert text_of("tuned settings", context) == (
+        "3 of 5 met, 2 not checked; kernel.numa_balancing is 1, not 0, "
         "transparent huge pages is madvise, not never"
     )
 
@@ -511,9 +510,9 @@ def test_long_profiles_are_counted_whole_and_bounded(make_root):
     files |= {f"/proc/sys/kernel/b{number}": "1\n" for number in range(100)}
     include = " ".join(f"gone{number}" for number in range(5000))
     profile = {"/etc/tuned/a/tuned.conf": f"[main]\ninclude={include}\n[sysctl]\n{settings}"}
-    tuned = both(make_root({**BASE, **files, **profile, "/etc/tuned/active_profile": "a\n"})).tuned
-    text = report.tuned_text(tuned)
-    assert text.startswith("a: 100 of 200 settings met, 100 not checked; kernel.a0 is 000")
+    context = both(make_root({**BASE, **files, **profile, "/etc/tuned/active_profile": "a\n"}))
+    text = text_of("tuned settings", context)
+    assert text.startswith("100 of 200 met, 100 not checked; kernel.a0 is 000")
     assert " and 96 more; no file of gone0, gone1" in text
     assert len(text) < 2000
 

@@ -93,19 +93,16 @@ def test_the_page_and_the_screen_say_what_differs(make_root):
         "isolcpus=2-99: refused; CPU 99 is beyond the last one, 3. "
         "rcu_nocbs=2-99: 0-3; CPU 99 is beyond the last one, 3; this kernel then takes all CPUs"
     )
-    rows = [line for line in summary(context).splitlines() if line.startswith("not as asked")]
-    assert len(rows) == 2
+    assert facts["Kernel parameters with another effect"] in summary(context)
     plain = booted(make_root, "isolcpus=2-3", "2-3", "(null)")
     assert "Kernel parameters with another effect" not in {fact.name for fact in machine(plain, None)}
     unknown = booted(make_root, "rcu_nocbs=2-3", "", None)
     assert {fact.name: fact.value for fact in machine(unknown, None)}["CPUs without RCU callbacks (rcu_nocbs)"] is None
-    assert "rcu_nocbs unknown" in summary(unknown)
 
 
 def test_cpus_kept_from_managed_interrupts_are_shown(make_root):
     context = booted(make_root, "isolcpus=managed_irq,domain,2-3", "2-3", "(null)")
     facts = {fact.name: fact.value for fact in machine(context, None)}
     assert facts["CPUs kept from managed interrupts (managed_irq)"] == "2-3"
-    assert "rcu_nocbs none; managed_irq 2-3" in summary(context)
     plain = booted(make_root, "isolcpus=2-3", "2-3", "(null)")
     assert "managed" not in summary(plain)

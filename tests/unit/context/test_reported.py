@@ -19,10 +19,10 @@ import yaml
 from calibration.context import load
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.errors import EnvironmentLacksError
+from calibration.facts import facts
 from calibration.measurements.sut import Sut, confined, machine_flags
 from calibration.plan import make_plan
 from calibration.profiles import parse_profile
-from calibration.results.facts import facts
 from calibration.runner import capture, health
 
 SITUATIONS = yaml.safe_load(Path(__file__).with_name("reported.yml").read_text(encoding="utf-8"))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from calibration.comparisons import kind_of_file
@@ -10,7 +12,7 @@ from calibration.context import load
 from calibration.context.model import CpuSets
 from calibration.context.tuned import is_met
 from calibration.context.tuned_variables import Unknown, Variables, searched
-from calibration.report.devices import tuned_text
+from calibration.facts import text_of
 from calibration.runner import capture
 from calibration.runner.profiles import Merged, settings_of
 from tests.unit.context.test_devices import BASE, both
@@ -239,8 +241,9 @@ def test_what_an_include_names_beside_a_function_is_merged(make_root, include, l
     tuned = machine(make_root, profiles, {})
     assert tuned.profiles == ("own", *loaded)
     assert tuned.absent == ((include,) if absent else ())
-    assert ("not evaluated: include=" in tuned_text(tuned)) is absent
-    assert "no file of" not in tuned_text(tuned)
+    text = text_of("tuned settings", SimpleNamespace(tuned=tuned))
+    assert ("not evaluated: include=" in text) is absent
+    assert "no file of" not in text
 
 
 @pytest.mark.parametrize("value", ["1", "cstate.id_no_zero:1|3"])
