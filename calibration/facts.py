@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from calibration.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
 from calibration.cpulists import format_cpulist
@@ -24,6 +24,9 @@ NOT_KNOWN: Final = "not known"
 NONE: Final = "none"
 """Text of what a machine does not have."""
 
+CLOCK: Final = "measured clock"
+"""Name of a fact that is not read from a machine, but a metric of it."""
+
 KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of sutprobe; enough to tell two builds apart."""
 
@@ -33,8 +36,35 @@ MAX_LISTED: Final = 4
 GIB: Final = 1 << 30
 
 
+Aspect = Literal["caches", "clock", "interconnect", "interruptions", "memory", "threads", "time", "turbo"]
+"""What a metric depends on: facts of a machine change it through these.
+
+``caches``: their size and allocation. ``clock``: counted in cycles of a core. ``interconnect``: what links cores and
+nodes. ``interruptions``: whatever else runs on a core. ``memory``: its channels, pages and distance. ``threads``: how
+many CPUs take part, or share a core. ``time``: an interval that sleep or a mitigation lengthens. ``turbo``: the power
+that idle cores leave to others.
+"""
+
+
+class Effect(NamedTuple):
+    """How a change of a fact can explain metrics that depend on one of ``aspects``.
+
+    ``rank`` is its precedence among suspects, from 0, another machine or sutprobe, to 7, which may be behind anything;
+    of equal ones the fact of the earlier row is suspected first.
+    """
+
+    rank: int
+    aspects: frozenset[Aspect]
+    reason: str
+
+
+def _effect(rank: int, reason: str, *aspects: Aspect) -> tuple[Effect]:
+    """Return an effect on *aspects*, without any on all."""
+    return (Effect(rank, frozenset(aspects or get_args(Aspect)), reason),)
+
+
 class Fact(NamedTuple):
-    """A fact: its name, its text on a machine (None if unknown), and how two such texts are compared.
+    """A fact: its name, its text on a machine (None if unknown), how two such texts are compared, and its effects.
 
     Without a ``kind`` it is not compared: it is volatile, or equal machines always differ in it. If it is ``shown``
     where found, its text is "none" where there is nothing. ``fixed``: no run changes it and it applies to all metrics,
@@ -47,6 +77,7 @@ class Fact(NamedTuple):
     shown: Literal["always", "found", "never"] = "always"
     label: str = ""
     fixed: bool = False
+    effects: tuple[Effect, ...] = ()
 
 
 def _words(texts: Iterable[str | None], between: str = " ") -> str | None:
@@ -70,6 +101,10 @@ def _system(context: Context) -> str | None:
 def _board(context: Context) -> str | None:
     firmware = context.firmware
     return _words((firmware.board_vendor, firmware.board_name, firmware.board_version))
+
+
+def _microcode(context: Context) -> str | None:
+    return _by_model(context, lambda model: model.microcode)
 
 
 def _bios(context: Context) -> str | None:
@@ -426,33 +461,77 @@ def _tuned_settings(context: Context) -> str:
     return f"{tuned.met} of {tuned.met + len(tuned.differing)} met{unchecked}{differing}{absent}"
 
 
+def _unread(_context: Context) -> None:
+    """Return that a capture does not have the fact."""
+
+
 def _captured(read: Callable[[Context], str | None]) -> Callable[[Context], str | None]:
     """Return *read*; of a capture made before it was captured, that it is unknown."""
     return lambda context: None if context.devices is None else read(context)
 
 
+_ANOTHER_MACHINE: Final = _effect(0, "it is another machine")
+_CONFINED: Final = _effect(0, "which CPUs, memory and time the run could use")
+_ALLOCATED: Final = _effect(1, "the cache ways and bandwidth that the measured CPUs may use", "memory", "caches")
+_MODULES: Final = _effect(1, "their number, ranks and speed set the channels and timing of memory", "memory")
+_BEHIND_NODE: Final = _effect(1, "which memory is behind a node", "memory")
+_RATED: Final = _effect(1, "the firmware set the memory up differently", "memory")
+_ISOLATED: Final = _effect(1, "what else the kernel runs on a measured core", "interruptions")
+_CLOCKED_CACHES: Final = _effect(7, "every access to memory passes through clocked caches", "memory")
+_CLOCK: Final = (*_effect(2, "sets the clock of the core", "clock"), *_CLOCKED_CACHES)
+_MEASURED_CLOCK: Final = (*_effect(2, "the measured clock of the core", "clock"), *_CLOCKED_CACHES)
+_MITIGATED: Final = _effect(3, "mitigations lengthen accesses and interruptions", "time")
+_NODES: Final = _effect(3, "which memory is near, and the channels of a node", "memory", "interconnect")
+_THREADS: Final = _effect(4, "siblings share a core; CPUs set the threads", "threads")
+_PAGES: Final = _effect(4, "how often an address is looked up in page tables", "memory")
+_PREEMPTED: Final = _effect(4, "when the kernel lets a thread run that woke up", "interruptions")
+_BALANCED: Final = _effect(4, "unmaps and moves pages while they are used", "interruptions", "memory")
+_TIMED: Final = _effect(4, "the kernel changes it if the time stamps are unfit", "time")
+_DEVICES: Final = _effect(4, "their drivers interrupt cores", "interruptions")
+_MICROCODE: Final = (*_MITIGATED, *_effect(6, "sets prefetchers, power limits and the behaviour of caches"))
+_BIOS: Final = _effect(6, "memory timing, power limits, prefetchers, clusters of a socket")
+_KERNEL: Final = _effect(6, "scheduler, placement of pages, drivers of clock and idle states")
+_TUNED: Final = _effect(6, "sets clocks, idle states, pages and scheduler")
+_PARAMETERS: Final = (
+    *_effect(5, "isolation, ticks, idle states and mitigations", "clock", "time"),
+    *_effect(7, "settings of memory and pages"),
+)
+_SLEEP: Final = (
+    *_effect(3, "a core that slept wakes late, with colder caches", "time"),
+    *_effect(4, "sleeping cores leave the others power for turbo", "turbo"),
+)
+
 FACTS: Final = (
+    Fact("kernel bytes", _unread, shown="never", effects=_effect(0, "another sutprobe measured")),  # of the run
     Fact("host name", lambda context: context.capture.hostname, None, fixed=True),
     Fact("system", _system, None),
     Fact("board", _board, None),
-    Fact("BIOS", _bios, fixed=True),
-    Fact("kernel", _kernel, shown="never", fixed=True),
-    Fact("kernel command line", _command_line, command_line, "never", fixed=True),
+    Fact("processor", _processor, set_of(";"), fixed=True, effects=_ANOTHER_MACHINE),
+    Fact("microcode", _microcode, set_of(";"), fixed=True, effects=_MICROCODE),
+    Fact("vulnerabilities", _vulnerabilities, shown="never", effects=_MITIGATED),
+    Fact("BIOS", _bios, fixed=True, effects=_BIOS),
+    Fact("kernel", _kernel, shown="never", fixed=True, effects=_KERNEL),
+    Fact("kernel command line", _command_line, command_line, "never", fixed=True, effects=_PARAMETERS),
     Fact("virtualisation", _virtualization, None),
-    Fact("container", _container, shown="found", fixed=True),
-    Fact("limits", _limits, set_of(","), "found", "Limited to", fixed=True),
+    Fact("container", _container, shown="found", fixed=True, effects=_CONFINED),
+    Fact("limits", _limits, set_of(","), "found", "Limited to", fixed=True, effects=_CONFINED),
     Fact("user namespace", _user_namespace, None, "found"),
-    Fact("processor", _processor, set_of(";"), fixed=True),
-    Fact("microcode", lambda context: _by_model(context, lambda model: model.microcode), set_of(";"), fixed=True),
-    Fact("CPUs", lambda context: format_cpulist(context.online_cpus), cpu_set, fixed=True),
+    Fact("CPUs", lambda context: format_cpulist(context.online_cpus), cpu_set, fixed=True, effects=_THREADS),
     Fact("offline CPUs", lambda context: _cpus(context.cpus.offline), None, "found"),
     Fact("CPUs allowed to the login", _allowed, None, "found"),
-    Fact("cores", _cores, fixed=True),
-    Fact("SMT", lambda context: context.topology.smt_control),
-    Fact("isolated CPUs", _isolated, shown="never", fixed=True),
+    Fact("cores", _cores, fixed=True, effects=_THREADS),
+    Fact("SMT", lambda context: context.topology.smt_control, effects=_THREADS),
+    Fact("isolated CPUs", _isolated, shown="never", fixed=True, effects=_ISOLATED),
     Fact("isolated CPUs (isolcpus)", _isolated_at_boot, None),
     Fact("isolated CPUs (cpusets)", _cpusets, None, "found"),
-    Fact("housekeeping CPUs", _housekeeping, cpu_set, "found", "Housekeeping CPUs (outside nohz_full)"),
+    Fact(
+        "housekeeping CPUs",
+        _housekeeping,
+        cpu_set,
+        "found",
+        "Housekeeping CPUs (outside nohz_full)",
+        effects=_ISOLATED,
+    ),
     Fact("tickless CPUs (nohz_full)", _tickless, None),
     Fact("CPUs without RCU callbacks (rcu_nocbs)", _offloaded, None),
     Fact("CPUs kept from managed interrupts (managed_irq)", _managed, None, "found"),
@@ -461,38 +540,44 @@ FACTS: Final = (
     Fact("threads that may run on isolated CPUs", _threads, None),
     Fact("interrupts that may reach tickless CPUs", _tickless_interrupts, None, "found"),
     Fact("movable kernel threads that may run on tickless CPUs", _tickless_threads, None, "found"),
-    Fact("governor", lambda context: _words(context.frequency.governors, ", "), set_of(",")),
-    Fact("frequency driver", _frequency_driver, set_of(",")),
-    Fact("frequency limits", _frequency_limits, set_of(",")),
+    Fact(
+        "allocation",
+        _captured(_allocation),
+        set_of(";"),
+        "found",
+        "Cache and bandwidth allocation (resctrl)",
+        effects=_ALLOCATED,
+    ),
+    Fact("governor", lambda context: _words(context.frequency.governors, ", "), set_of(","), effects=_CLOCK),
+    Fact("frequency driver", _frequency_driver, set_of(","), effects=_CLOCK),
+    Fact("frequency limits", _frequency_limits, set_of(","), effects=_CLOCK),
     Fact("hardware frequency limits", _hardware_frequencies, None),
-    Fact("turbo", lambda context: context.frequency.turbo_text),
-    Fact("idle states", _idle),
-    Fact("clock source", lambda context: context.clocksource.current),
-    Fact("nodes", lambda context: _words(map(_node, context.nodes), "; "), shown="never", fixed=True),
-    Fact("distances between nodes", _distances, shown="never", fixed=True),
-    Fact("memory", lambda context: _words(map(_memory, context.nodes), "; "), shown="never"),
+    Fact("turbo", lambda context: context.frequency.turbo_text, effects=_CLOCK),
+    Fact(CLOCK, _unread, None, "never", effects=_MEASURED_CLOCK),
+    Fact("idle states", _idle, effects=_SLEEP),
+    Fact("nodes", lambda context: _words(map(_node, context.nodes), "; "), shown="never", fixed=True, effects=_NODES),
+    Fact("distances between nodes", _distances, shown="never", fixed=True, effects=_NODES),
+    Fact("emulated nodes", _emulated, None, "found"),
     Fact("memory of the machine", _total_memory, None),
-    Fact("DIMMs", _dimms, dimm_groups),
-    Fact("transparent huge pages", _transparent),
-    Fact("huge pages", _huge_pages, set_of(",")),
-    Fact("preemption", lambda context: context.kernel.preemption),
-    Fact("NUMA balancing", lambda context: _switch(context.memory.numa_balancing)),
+    Fact("memory", lambda context: _words(map(_memory, context.nodes), "; "), shown="never", effects=_MODULES),
+    Fact("DIMMs", _dimms, dimm_groups, effects=_MODULES),
+    Fact("CXL memory", _captured(_cxl), set_of(","), "found", effects=_BEHIND_NODE),
+    Fact("memory-side caches", _memory_side_caches, set_of(";"), "found", effects=_BEHIND_NODE),
+    Fact("interleave weights", _captured(_weights), set_of(","), "found", effects=_BEHIND_NODE),
+    Fact("rated by the firmware", _rated, set_of(";"), "found", "Rated by the firmware (HMAT)", effects=_RATED),
+    Fact("transparent huge pages", _transparent, effects=_PAGES),
+    Fact("huge pages", _huge_pages, set_of(","), effects=_PAGES),
+    Fact("preemption", lambda context: context.kernel.preemption, effects=_PREEMPTED),
+    Fact("NUMA balancing", lambda context: _switch(context.memory.numa_balancing), effects=_BALANCED),
+    Fact("clock source", lambda context: context.clocksource.current, effects=_TIMED),
     Fact("real-time throttling", _real_time, None),
     Fact("NMI watchdog", lambda context: _switch(context.kernel.nmi_watchdog), None),
     Fact("load average", _load, None),
-    Fact("vulnerabilities", _vulnerabilities, shown="never"),
-    Fact("network devices", lambda context: _devices(context, "network"), set_of(";"), "never"),
-    Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";"), "never"),
-    Fact("accelerators", lambda context: _devices(context, "accelerator"), set_of(";"), "never"),
-    Fact("emulated nodes", _emulated, None, "found"),
-    Fact("memory-side caches", _memory_side_caches, set_of(";"), "found"),
-    Fact("rated by the firmware", _rated, set_of(";"), "found", "Rated by the firmware (HMAT)"),
-    Fact("CXL memory", _captured(_cxl), set_of(","), "found"),
-    Fact("interleave weights", _captured(_weights), set_of(","), "found"),
-    Fact("allocation", _captured(_allocation), set_of(";"), "found", "Cache and bandwidth allocation (resctrl)"),
-    Fact("tuned profile", _captured(_profile), shown="found"),
+    Fact("network devices", lambda context: _devices(context, "network"), set_of(";"), "never", effects=_DEVICES),
+    Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";"), "never", effects=_DEVICES),
+    Fact("accelerators", lambda context: _devices(context, "accelerator"), set_of(";"), "never", effects=_DEVICES),
+    Fact("tuned profile", _captured(_profile), shown="found", effects=_TUNED),
     Fact("tuned settings", _tuned_settings, None, "found"),
-    Fact("kernel bytes", lambda _: None, shown="never"),  # of the run, not of the machine
 )
 """In the order in which they are shown. A kind other than text where one machine may be described by two texts."""
 

@@ -187,14 +187,8 @@ def turbo(machine: Machine, _key: str) -> Reading:
     unread = _unread(machine, f"{CPU}/cpufreq/policy*/boost")
     if frequency.turbo is not None:
         return Reading({"": SWITCH[frequency.turbo]}, reason=unread)
-    own = {
-        str(cpu): SWITCH[policy.turbo]
-        for policy in frequency.policies
-        if policy.turbo is not None
-        for cpu in policy.cpus
-    }
-    if own:
-        return Reading(own, reason=unread)
+    if own := frequency.turbo_by_cpu:
+        return Reading({str(cpu): turbo for cpu, turbo in own.items()}, reason=unread)
     for switch in ("intel_pstate/no_turbo", "cpufreq/boost"):
         if (reading := absent(machine, f"{CPU}/{switch}", "")).state == "unknown":
             return reading

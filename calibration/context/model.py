@@ -382,14 +382,17 @@ class Frequency(Model):
     policies: tuple[FrequencyPolicy, ...]
 
     @property
+    def turbo_by_cpu(self) -> dict[int, str]:
+        """``on`` or ``off`` of each CPU whose policy has a switch of its own."""
+        own = ((policy.turbo, cpu) for policy in self.policies for cpu in policy.cpus)
+        return {cpu: SWITCH[turbo] for turbo, cpu in own if turbo is not None}
+
+    @property
     def turbo_text(self) -> str | None:
         """Return ``on``, ``off``, or ``mixed`` with the CPUs; None if the kernel exposes no switch."""
         if self.turbo is not None:
             return SWITCH[self.turbo]
-        cpus = {
-            word: [cpu for policy in self.policies if policy.turbo is on for cpu in policy.cpus]
-            for on, word in SWITCH.items()
-        }
+        cpus = {word: [cpu for cpu, own in self.turbo_by_cpu.items() if own == word] for word in SWITCH.values()}
         parts = [f"{word} for CPUs {format_cpulist(found)}" for word, found in cpus.items() if found]
         return f"mixed: {', '.join(parts)}" if parts else None
 

@@ -4,70 +4,28 @@
 A cause is a suspect, not a proof: the fact did change, but its effect on this metric is not measured.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final, NamedTuple, cast, get_args
+from typing import Final, NamedTuple
 
-from calibration.facts import NOT_KNOWN, fact_value, same_fact
+from calibration.facts import FACTS, NOT_KNOWN, Effect, fact_value, same_fact
 from calibration.judge.verdicts import ContextChange
 from calibration.measurements import row_of
-from calibration.measurements.metric_rows import Aspect
 from calibration.results.history import NightRun
-
-CLOCK: Final = "measured clock"
-"""Pseudo-fact for a measured clock that changed."""
-
-_ALL = frozenset(get_args(Aspect))
 
 
 class Cause(NamedTuple):
-    """Facts matching ``facts`` can affect metrics that depend on one of ``aspects``, for this ``reason``."""
+    """A fact and one of its effects."""
 
-    facts: str
-    aspects: frozenset[Aspect]
-    reason: str
-
-
-def _cause(facts: str, aspects: str, reason: str) -> Cause:
-    return Cause(facts, frozenset(cast("list[Aspect]", aspects.split())), reason)
+    fact: str
+    effect: Effect
 
 
-CAUSES: Final = (
-    Cause("kernel bytes", _ALL, "another sutprobe measured"),
-    Cause("processor", _ALL, "it is another machine"),
-    Cause("container|limits", _ALL, "which CPUs, memory and time the run could use"),
-    _cause("allocation", "memory caches", "the cache ways and bandwidth that the measured CPUs may use"),
-    _cause("DIMMs|memory", "memory", "their number, ranks and speed set the channels and timing of memory"),
-    _cause("CXL memory|memory-side caches|interleave weights", "memory", "which memory is behind a node"),
-    _cause("rated by the firmware", "memory", "the firmware set the memory up differently"),
-    _cause("(?:isolated|housekeeping) CPUs", "interruptions", "what else the kernel runs on a measured core"),
-    _cause("turbo|governor|frequency limits|frequency driver", "clock", "sets the clock of the core"),
-    _cause(CLOCK, "clock", "the measured clock of the core"),
-    _cause("microcode|vulnerabilities", "time", "mitigations lengthen accesses and interruptions"),
-    _cause("idle states", "time", "a core that slept wakes late, with colder caches"),
-    _cause("nodes|distances between nodes", "memory interconnect", "which memory is near, and the channels of a node"),
-    _cause("SMT|cores|CPUs", "threads", "siblings share a core; CPUs set the threads"),
-    _cause("(?:transparent )?huge pages", "memory", "how often an address is looked up in page tables"),
-    _cause("preemption", "interruptions", "when the kernel lets a thread run that woke up"),
-    _cause("NUMA balancing", "interruptions memory", "unmaps and moves pages while they are used"),
-    _cause("clock source", "time", "the kernel changes it if the time stamps are unfit"),
-    _cause("idle states", "turbo", "sleeping cores leave the others power for turbo"),
-    _cause("network devices|storage controllers|accelerators", "interruptions", "their drivers interrupt cores"),
-    _cause("kernel command line", "clock time", "isolation, ticks, idle states and mitigations"),
-    Cause("microcode", _ALL, "sets prefetchers, power limits and the behaviour of caches"),
-    Cause("BIOS", _ALL, "memory timing, power limits, prefetchers, clusters of a socket"),
-    Cause("kernel", _ALL, "scheduler, placement of pages, drivers of clock and idle states"),
-    Cause("tuned profile", _ALL, "sets clocks, idle states, pages and scheduler"),
-    Cause("kernel command line", _ALL, "settings of memory and pages"),
-    _cause(
-        rf"turbo|governor|frequency limits|frequency driver|{CLOCK}",
-        "memory",
-        "every access to memory passes through clocked caches",
-    ),
+CAUSES: Final = tuple(
+    sorted((Cause(fact.name, effect) for fact in FACTS for effect in fact.effects), key=lambda cause: cause.effect.rank)
 )
-"""In order of precedence: the first matching row is reported first."""
+"""In order of precedence: the first that matches is reported first."""
 
 
 def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, ...]:
@@ -111,22 +69,16 @@ def likely(changes: Sequence[ContextChange], metric: str) -> tuple[ContextChange
     return tuple(sorted(changes, key=lambda change: _rank(change, metric)))
 
 
-def cause_of(fact: str, metric: str) -> Cause | None:
-    """Return why *fact* can affect *metric*; ``None`` if no rule says so."""
-    found = _place(fact, metric)
-    return None if found is None else CAUSES[found]
-
-
 def _rank(change: ContextChange, metric: str) -> int:
-    found = None if change.before is None or change.after is None else _place(change.fact, metric)
+    found = None if change.before is None or change.after is None else place_of(change.fact, metric)
     return len(CAUSES) if found is None else found
 
 
 @cache
-def _place(fact: str, metric: str) -> int | None:
-    """Return the index of the first row for *fact* and *metric*; cached, because nights repeat few pairs."""
+def place_of(fact: str, metric: str) -> int | None:
+    """Return the index of the first cause by which *fact* can affect *metric*; ``None`` if no effect says so."""
     aspects = row_of(metric).depends
     return next(
-        (number for number, cause in enumerate(CAUSES) if cause.aspects & aspects and re.fullmatch(cause.facts, fact)),
+        (number for number, cause in enumerate(CAUSES) if cause.fact == fact and cause.effect.aspects & aspects),
         None,
     )

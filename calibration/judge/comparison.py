@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration.facts import NOT_KNOWN, other_facts, same_fact
-from calibration.judge.causes import CAUSES, cause_of
+from calibration.judge.causes import CAUSES, place_of
 from calibration.judge.words import share
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Tolerance
@@ -157,10 +157,10 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
         other = second.facts.get(fact)
         if other is None or NOT_KNOWN in {text, other} or same_fact(fact, text, other):
             continue
-        causes = [cause for cause in (cause_of(fact, metric) for metric in differing) if cause is not None]
-        nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))
-        reason = CAUSES[nearest].reason if causes else None
-        found.append((nearest, Difference(fact=fact, first=text, second=other, moves=len(causes), reason=reason)))
+        places = [place for place in (place_of(fact, metric) for metric in differing) if place is not None]
+        nearest = min(places, default=len(CAUSES))
+        reason = CAUSES[nearest].effect.reason if places else None
+        found.append((nearest, Difference(fact=fact, first=text, second=other, moves=len(places), reason=reason)))
     return [item for _, item in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
 
 

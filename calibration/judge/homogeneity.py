@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.facts import same_fact
-from calibration.judge.causes import CLOCK, differences_from, fact_of, likely
+from calibration.facts import CLOCK, same_fact
+from calibration.judge.causes import differences_from, fact_of, likely
 from calibration.judge.drift import Analysis
 from calibration.judge.outliers import (
     CONFIDENCE,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, get_args
 
+from calibration.facts import Aspect
 from calibration.model import Model
 
 Better = Literal["lower", "higher"]
@@ -34,15 +35,6 @@ Family = Literal[
     "undeclared",
 ]
 """Groups of metrics, in the order of the columns of a lab's map."""
-
-Aspect = Literal["caches", "clock", "interconnect", "interruptions", "memory", "threads", "time", "turbo"]
-"""What a metric depends on: facts of a machine change it through these.
-
-``caches``: their size and allocation. ``clock``: counted in cycles of a core. ``interconnect``: what links cores and
-nodes. ``interruptions``: whatever else runs on a core. ``memory``: its channels, pages and distance. ``threads``: how
-many CPUs take part, or share a core. ``time``: an interval that sleep or a mitigation lengthens. ``turbo``: the power
-that idle cores leave to others.
-"""
 
 Quantity = Literal[
     "idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "clock", "worst_gap", "lost_share"
