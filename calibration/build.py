@@ -193,16 +193,7 @@ def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY
         EnvironmentLacksError: The compiler failed, with its output.
 
     """
-    compile_for(output, TRIPLE[target], (*COMMON_FLAGS, BASELINE[target]), directory)
-
-
-def compile_for(output: Path, triple: str, flags: tuple[str, ...], directory: Path = SOURCES_DIRECTORY) -> None:
-    """Compile all sources into ``output`` for any architecture the compiler knows, by its ``triple``.
-
-    Raises:
-        EnvironmentLacksError: The compiler failed, with its output.
-
-    """
+    triple, flags = TRIPLE[target], (*COMMON_FLAGS, BASELINE[target])
     with tempfile.TemporaryDirectory() as temporary:
         info = Path(temporary) / "build_info.c"
         info.write_text(

@@ -70,7 +70,8 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             "WORK_UNPROVED",
             "invalid",
             "The check that the timed work was done failed.",
-            "Suspect memory or processor first: run ``sutprobe selftest`` on the SUT.",
+            "Suspect memory or processor first: read its log for machine checks, ask sutprobe :ref:`known answers "
+            "<known-answers>`.",
             "The chain is not one cycle, or a checksum or canary is wrong.",
             short="work unproved",
         ),

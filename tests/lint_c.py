@@ -93,8 +93,8 @@ HEADERS: dict[Target, tuple[str, str]] = {
 }
 """Names of the library's and the kernel's headers, where they are not the target's."""
 
-HOST = ROOT / "tests" / "kernels" / "host"
-"""Programs of the tests, which are formatted alike."""
+OF_TESTS = ROOT / "tests" / "kernels"
+"""The tests' own programs, which are formatted alike."""
 
 
 def targets_of(file: Path, directory: Path) -> list[Target]:
@@ -120,7 +120,7 @@ def commands(directory: Path, *, deep: bool = False) -> list[list[str]]:
     style = f"--style=file:{ROOT / '.clang-format'}"
     return [
         *(tidy_command(tidy, file, target, deep=deep) for file in by_size for target in targets_of(file, directory)),
-        [form, "--dry-run", "-Werror", style, *map(str, [*files, *sorted(HOST.glob("*.[ch]"))])],
+        [form, "--dry-run", "-Werror", style, *map(str, [*files, *sorted(OF_TESTS.rglob("*.[ch]"))])],
     ]
 
 

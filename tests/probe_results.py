@@ -137,7 +137,7 @@ class Plantings(Model):
 
 
 class SelftestResult(Model):
-    """Result of ``sutprobe selftest``, in the order the cases ran in."""
+    """Result of the subcommand ``selftest``, in the order the cases ran in."""
 
     cases: tuple[SelftestCase, ...]
     injections: tuple[InjectedTrain, ...]

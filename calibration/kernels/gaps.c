@@ -55,13 +55,6 @@ bool gaps_open(struct gaps *gaps, size_t capacity, size_t longest, struct error 
 	return true;
 }
 
-void gaps_free(struct gaps *gaps)
-{
-	if (gaps->ring)
-		munmap(gaps->ring, gaps_bytes(gaps->capacity, gaps->longest_wanted));
-	gaps->ring = gaps->longest = NULL;
-}
-
 unsigned gaps_bucket(uint64_t ticks)
 {
 	if (ticks < 1u << GAP_SUB_BITS)

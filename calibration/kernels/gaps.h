@@ -61,7 +61,6 @@ size_t gaps_capacity(size_t rings);
 size_t gaps_bytes(size_t capacity, size_t longest);
 /* Memory for the ring and for so many longest gaps, locked where that is allowed. */
 bool gaps_open(struct gaps *gaps, size_t capacity, size_t longest, struct error *error);
-void gaps_free(struct gaps *gaps);
 /* Times turns of the loop when nothing is recorded: what the threshold is derived from. */
 struct gap_turns gaps_turns(void);
 /* Enters one gap into the books. */

@@ -110,7 +110,6 @@ size_t generator_log_capacity(const struct generator *generator, double seconds)
 void generator_choose_fillers(struct generator *generator);
 /* Pages of the buffers of the group that runs. */
 struct pages generator_pages(const struct generator *generator);
-void generator_free(struct generator *generator);
 
 /* -- what buffers hold, and the proof of a run (generator_proof.c) -- */
 

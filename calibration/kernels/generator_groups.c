@@ -172,24 +172,3 @@ struct pages generator_pages(const struct generator *generator)
 	}
 	return pages;
 }
-
-void generator_free(struct generator *generator)
-{
-	for (size_t i = 0; i < generator->count; i++)
-		free(generator->threads[i].log.entries);
-	for (size_t i = 0; i < generator->group_count; i++) {
-		struct group *group = &generator->groups[i];
-		free(group->text);
-		free(group->threads);
-		free(group->buffers);
-		cpu_list_free(&group->cpus);
-		cpu_list_free(&group->nodes);
-	}
-	free(generator->threads);
-	free(generator->buffers);
-	free(generator->groups);
-	snapshot_free(&generator->before);
-	snapshot_free(&generator->after);
-	samples_free(&generator->samples);
-	*generator = (struct generator){0};
-}

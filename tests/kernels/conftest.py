@@ -17,6 +17,7 @@ import pytest
 from calibration.build import TARGETS, BuiltKernel, build
 from calibration.sutprobe.document import read_document
 from tests.kernels.sanitized import SANITIZERS, Sanitizer, program
+from tests.kernels.selftest_build import build_selftest
 from tests.tools import emulator
 
 
@@ -121,6 +122,12 @@ def public(native: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def probe(native: Path) -> Probe:
     return Probe(str(native))
+
+
+@pytest.fixture(scope="session")
+def selftest(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Probe:  # noqa: ARG001 - skipped with it
+    """The program with known answers."""
+    return Probe(str(build_selftest(tmp_path_factory.mktemp("selftest") / "sutprobe", platform.machine())))
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ Sanitizer = Literal["address", "thread"]
 SANITIZERS: Final[tuple[Sanitizer, ...]] = get_args(Sanitizer)
 
 HOST: Final = Path(__file__).parent / "host"
+SELFTEST: Final = Path(__file__).parent / "selftest"
 FLAGS: Final = (
     "-std=gnu11",
     "-O0",  # the sanitizers see as much, and the hundreds of bandwidth kernels compile in a tenth of the time
@@ -47,7 +48,8 @@ def link(sanitizer: Sanitizer, program: Path, files: Sequence[Path] = ()) -> Pat
 
     What the files include is looked for beside *program* first.
     """
-    compiler = [require("gcc", "gcc"), *FLAGS, f"-I{program.parent}", f"-I{SOURCES_DIRECTORY}", f"-I{HOST}"]
+    places = (program.parent, SOURCES_DIRECTORY, HOST, SELFTEST)
+    compiler = [require("gcc", "gcc"), *FLAGS, *(f"-I{place}" for place in places)]
     built = [file.with_suffix(".o") if file.stem.startswith("streams_") else file for file in files]
     for file, result in zip(files, built, strict=True):
         if file != result:  # hundreds of loops, which take three times as long with a sanitizer
@@ -56,12 +58,15 @@ def link(sanitizer: Sanitizer, program: Path, files: Sequence[Path] = ()) -> Pat
     return program
 
 
-def program(sanitizer: Sanitizer) -> Path:
-    """Return sutprobe itself, linked once."""
+def program(sanitizer: Sanitizer, directory: Path | None = None) -> Path:
+    """Return sutprobe itself, or the program of the C files of *directory* in front of its own, linked once."""
     path = library(sanitizer).with_suffix("")
+    files = sorted(directory.glob("*.c")) if directory else ()
+    if directory:
+        path = path.with_name(f"{path.name}-{source_sha256(directory)}")
     with path.with_suffix(".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        return path if path.exists() else link(sanitizer, path.with_suffix(".new")).rename(path)
+        return path if path.exists() else link(sanitizer, path.with_suffix(".new"), files).rename(path)
 
 
 def library(sanitizer: Sanitizer) -> Path:

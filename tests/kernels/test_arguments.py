@@ -30,7 +30,6 @@ REQUIRED = {
     "frequency": {"--cpus": "0"},
     "counters": {},
     "info": {},
-    "selftest": {},
 }
 """For each subcommand a command line that is understood."""
 
@@ -290,8 +289,7 @@ LINE_READS = "--mix line_reads: needs --streams 1"
         (("frequency", "--cpus", "0", "--active", "some"), "--active"),
         (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),
         (("frequency", "--cpus", ""), "list of CPUs"),
-        (("selftest", "extra"), "extra"),
-        (("selftest", "--case", "nothing"), "no case 'nothing'"),
+        (("info", "extra"), "extra"),
     ],
 )
 def test_rejects_wrong_usage(probe: Probe, arguments: tuple[str, ...], message: str) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from calibration.build import COMMON_FLAGS, TARGETS, compile_for
+from calibration.build import COMMON_FLAGS, TARGETS
 from calibration.measurements.instructions import NON_TEMPORAL, WITHOUT_FLUSH, WITHOUT_STREAMS
 from calibration.measurements.traffic import BUFFERS
 from tests.kernels.conftest import Probe, architecture_of
+from tests.kernels.selftest_build import compile_selftest
 from tests.tools import emulator, require_two, sweep
 
 LINE_BYTES = {"ppc64le": 128}
@@ -102,7 +103,7 @@ def test_the_tables_name_only_targets() -> None:
 def test_every_architecture_builds_and_passes_its_selftest(triple: str, tmp_path: Path) -> None:
     name, flags = BUILT[triple]
     program = tmp_path / "sutprobe"
-    compile_for(program, triple, (*COMMON_FLAGS, *flags))
+    compile_selftest(program, triple, (*COMMON_FLAGS, *flags))
     run = [str(program)] if platform.machine() == name else [emulator(name), str(program)]
     done = Probe(*run)("selftest", "--injection-s", "0.2", timeout=600)
     failed = {case["name"]: case["error"]["message"] for case in done.document["result"]["cases"] if case["error"]}

@@ -360,10 +360,10 @@ def test_the_reader_may_go_while_it_is_told_to_end(native: Path, cpus: list[int]
 
 
 @pytest.mark.parametrize("deadline_s", [0.05, 0.7, 1.2])
-def test_selftest_names_the_cases_it_did_not_finish(probe: Probe, deadline_s: float) -> None:
+def test_selftest_names_the_cases_it_did_not_finish(selftest: Probe, deadline_s: float) -> None:
     """Whatever case it is told to end in, those before it have passed and those after it say why they have not."""
     for _ in range(3):  # a busy machine may keep a thread from seeing within the grace that it is to end
-        done = probe("selftest", "--deadline-s", str(deadline_s), timeout=PATIENCE_S)
+        done = selftest("selftest", "--deadline-s", str(deadline_s), timeout=PATIENCE_S)
         if done.document["result"] is not None:
             break
     cases = done.document["result"]["cases"]

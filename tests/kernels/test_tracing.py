@@ -109,8 +109,8 @@ def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int
     assert found.total_ns > 0
 
 
-def test_planted_disturbances_are_found(probe: Probe, tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is planted
-    done = probe("selftest", "--case", "trace_planted", "--injection-s", "1")
+def test_planted_disturbances_are_found(selftest: Probe, tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is planted
+    done = selftest("selftest", "--case", "trace_planted", "--injection-s", "1")
     result = read_result(read_document(done.document), SelftestResult)
     assert [case.passed for case in result.cases] == [True]
     assert result.plantings is not None, result.cases[0].note

@@ -4,14 +4,15 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibration.build import build
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.tracing import Traced
+from tests.kernels.selftest_build import build_selftest
 from tests.testbed.guest import Sut
 from tests.testbed.support import Testbed
 
@@ -22,9 +23,9 @@ INSTANCES = "ls /sys/kernel/tracing/instances; grep -c ' tracefs ' /proc/mounts"
 
 
 @pytest.fixture
-def sut(testbed: Testbed) -> Sut:
+def sut(testbed: Testbed, tmp_path: Path) -> Sut:
     found = testbed.sut("memory-only")
-    with build("x86_64").path.open("rb") as binary:
+    with build_selftest(tmp_path / "sutprobe", "x86_64").open("rb") as binary:
         subprocess.run(found.ssh_command(f"cat >{PROBE} && chmod 755 {PROBE}"), stdin=binary, check=True)
     return found
 

@@ -25,6 +25,7 @@
 #include "clock.h"
 #include "periods.h"
 #include "realtime.h"
+#include "selftest.h"
 #include "statistics.h"
 #include "stopping.h"
 

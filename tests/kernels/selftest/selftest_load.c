@@ -197,6 +197,27 @@ bool case_kernels(struct error *error)
 	return true;
 }
 
+static void generator_free(struct generator *generator)
+{
+	for (size_t i = 0; i < generator->count; i++)
+		free(generator->threads[i].log.entries);
+	for (size_t i = 0; i < generator->group_count; i++) {
+		struct group *group = &generator->groups[i];
+		free(group->text);
+		free(group->threads);
+		free(group->buffers);
+		cpu_list_free(&group->cpus);
+		cpu_list_free(&group->nodes);
+	}
+	free(generator->threads);
+	free(generator->buffers);
+	free(generator->groups);
+	snapshot_free(&generator->before);
+	snapshot_free(&generator->after);
+	samples_free(&generator->samples);
+	*generator = (struct generator){0};
+}
+
 /* A whole run of real threads on a small buffer, proved; then the same with a word spoilt under its hands. */
 bool case_generator(struct error *error)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "build_info.h"
 #include "injection.h"
 #include "option_rows.h"
 #include "planting.h"
@@ -113,6 +114,10 @@ static bool prepare(struct error *error)
 	return known || error_set(error, ERROR_USAGE, "--case: no case '%s'", wanted);
 }
 
-SUBCOMMAND(selftest) = {
+static const struct subcommand selftest = {
 	"selftest", "known answers of every part", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };
+
+/* What the build writes for sutprobe itself. */
+const struct build_info build_info = {"selftest", "selftest", "selftest", "selftest", "selftest"};
+const struct subcommand *const subcommands[] = {&selftest, NULL};

@@ -3,7 +3,10 @@
  * that the break is found. No case asserts how long anything takes. */
 #pragma once
 
+#include <sys/mman.h>
+
 #include "error.h"
+#include "gaps.h"
 #include "memory.h"
 
 #define EXPECT(condition)                                                                                              \
@@ -11,6 +14,14 @@
 		if (!(condition))                                                                                              \
 			return error_set(error, ERROR_CHECK_FAILED, "line %d: expected %s", __LINE__, #condition);                 \
 	} while (0)
+
+/* Gives back what gaps_open took; a program that measures once has no need to. */
+static inline void gaps_free(struct gaps *gaps)
+{
+	if (gaps->ring)
+		munmap(gaps->ring, gaps_bytes(gaps->capacity, gaps->longest_wanted));
+	gaps->ring = gaps->longest = NULL;
+}
 
 /* What the case at hand has to say beside its outcome. */
 void selftest_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
