@@ -176,7 +176,6 @@ def build_info(target: str, compiler: str, flags: str, source: str, directory: P
     entries = "".join(f"&{name}_subcommand, " for name in names)
     return "\n".join(
         (
-            '#include "build_info.h"',
             '#include "subcommand.h"',
             f"const struct build_info build_info = {{{values}}};",
             *(f"extern const struct subcommand {name}_subcommand;" for name in names),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "chase_walk.h"
+#include "chase.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Sources: the kernel's perf_event.h for records; AMD, Processor Programming Reference, IbsOpData2 and IbsOpData3; Arm,
  * Architecture Reference Manual, chapter on the statistical profiling extension, and the manuals of the cores for what a
  * data source is. */
-#include "decode.h"
+#include "samples.h"
 
 #include <linux/perf_event.h>
 #include <stdlib.h>

@@ -6,10 +6,10 @@
 
 #include "again.h"
 #include "arch/arch.h"
-#include "build_info.h"
 #include "clock.h"
 #include "interference.h"
 #include "looking.h"
+#include "subcommand.h"
 #include "warning.h"
 
 static void build_write(struct json *json)

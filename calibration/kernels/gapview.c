@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gapview.h"
+#include "jitter.h"
 
 #include <errno.h>
 #include <stdio.h>

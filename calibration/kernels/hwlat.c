@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hwlat.h"
+#include "tracing.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "text.h"
-#include "tracefs.h"
 
 #define TRACER "hwlat"
 /* From the directory of the instances. */
@@ -20,15 +15,6 @@
 /* Between the name of the instance that it runs in and the settings to be put back. */
 #define INFIX "-" TRACER "-"
 #define NUMBER_BYTES 24
-
-__attribute__((format(printf, 2, 3))) static bool refuse(struct hwlat *hwlat, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(hwlat->refused, sizeof(hwlat->refused), format, arguments);
-	va_end(arguments);
-	return false;
-}
 
 static bool number_get(int instances, const char *path, uint64_t *value)
 {
@@ -73,89 +59,41 @@ static bool settings_put(int instances, const struct hwlat_settings *wanted)
 	       found.window_us == wanted->window_us && !strcmp(found.mode, wanted->mode);
 }
 
-static bool tracer_is(int instances, const char *name)
-{
-	char path[320];
-	snprintf(path, sizeof(path), "%s/current_tracer", name);
-	return tracefs_lists(instances, path, TRACER);
-}
-
-static bool tracer_set(int instances, const char *name, const char *tracer)
-{
-	char path[320];
-	snprintf(path, sizeof(path), "%s/current_tracer", name);
-	return tracefs_put(instances, path, tracer);
-}
-
-/* The kernel has one hwlat: it runs in one instance at a time. */
-static bool unused(struct hwlat *hwlat, int instances)
-{
-	DIR *directory = tracefs_open(instances);
-	if (!directory)
-		return refuse(hwlat, "the instances of tracing cannot be listed, one of which may use hwlat");
-	for (const struct dirent *entry; (entry = readdir(directory));)
-		/* The parent directory is that of the tracing that is no instance. */
-		if (strcmp(entry->d_name, ".") != 0 && tracer_is(instances, entry->d_name))
-			(void)refuse(hwlat, "hwlat is in use (current_tracer in instances/%s)", entry->d_name);
-	closedir(directory);
-	return !hwlat->refused[0];
-}
-
-void hwlat_open(struct hwlat *hwlat, int instances, const char *own, const struct hwlat_settings *wanted)
+void hwlat_open(struct tracer *hwlat, int instances, const char *own)
 {
 	struct hwlat_settings found = {0};
-	*hwlat = (struct hwlat){.settings = -1, .held = -1, .wanted = *wanted};
+	*hwlat = (struct tracer)TRACER_CLOSED;
 	if (!tracefs_lists(instances, "../available_tracers", TRACER))
-		(void)refuse(hwlat, "this kernel has no tracer hwlat (CONFIG_HWLAT_TRACER)");
+		(void)tracer_refuse(hwlat, "this kernel has no tracer hwlat (CONFIG_HWLAT_TRACER)");
 	else if (!settings_get(instances, &found))
-		(void)refuse(hwlat, "this kernel's hwlat has no threads per CPU (hwlat_detector/mode, from Linux 5.14 on)");
-	else if ((hwlat->settings = openat(instances, SETTINGS, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-		(void)refuse(hwlat, "opening hwlat_detector: %s", strerror(errno));
-	else if (flock(hwlat->settings, LOCK_EX | LOCK_NB) != 0)
-		(void)refuse(hwlat, "hwlat is in use, for example by another sutprobe (its settings are locked)");
-	/* Only now: who had the lock until then has put back what it changed. */
-	else if (unused(hwlat, instances) && !settings_get(instances, &found))
-		(void)refuse(hwlat, "reading hwlat_detector: %s", strerror(errno));
+		(void)tracer_refuse(hwlat,
+		                    "this kernel's hwlat has no threads per CPU (hwlat_detector/mode, from Linux 5.14 on)");
+	/* Only when it is locked: who had the lock until then has put back what it changed. */
+	else if (tracer_lock(hwlat, instances, SETTINGS, TRACER) && tracer_unused(hwlat, instances, TRACER, NULL) &&
+	         !settings_get(instances, &found))
+		(void)tracer_refuse(hwlat, "reading hwlat_detector: %s", strerror(errno));
 	snprintf(hwlat->name, sizeof(hwlat->name), "%s" INFIX "%" PRIu64 "-%" PRIu64 "-%s", own, found.width_us,
 	         found.window_us, found.mode);
 	if (hwlat->refused[0])
-		hwlat_close(hwlat);
+		tracer_close(hwlat);
 }
 
-bool hwlat_take(struct hwlat *hwlat, int instances, const char *own)
+bool hwlat_take(struct tracer *hwlat, int instances, const char *own, const struct hwlat_settings *wanted)
 {
-	char path[128];
-	if (hwlat->refused[0])
+	if (hwlat->refused[0] || !tracer_remember(hwlat, instances))
 		return false;
-	/* One that is there already belongs to nobody: it has the name of this process. */
-	if (mkdirat(instances, hwlat->name, 0700) != 0 && errno != EEXIST)
-		return refuse(hwlat, "an instance of tracing that remembers its settings: %s", strerror(errno));
-	snprintf(path, sizeof(path), "%s/buffer_size_kb", hwlat->name);
-	(void)tracefs_put(instances, path, "4");
-	snprintf(path, sizeof(path), "%s/tracing_on", hwlat->name);
-	hwlat->held = openat(instances, path, O_RDONLY | O_CLOEXEC);
-	if (hwlat->held < 0)
-		return refuse(hwlat, "opening the instance that remembers its settings: %s", strerror(errno));
-	if (!settings_put(instances, &hwlat->wanted))
-		return refuse(hwlat, "its width, window and mode could not be set (hwlat_detector)");
-	return tracer_set(instances, own, TRACER) || refuse(hwlat, "turning hwlat on: %s", strerror(errno));
+	if (!settings_put(instances, wanted))
+		return tracer_refuse(hwlat, "its width, window and mode could not be set (hwlat_detector)");
+	return tracer_set(instances, own, TRACER) || tracer_refuse(hwlat, "turning hwlat on: %s", strerror(errno));
 }
 
-uint64_t hwlat_threshold_ns(struct hwlat *hwlat, int instances)
+uint64_t hwlat_threshold_ns(struct tracer *hwlat, int instances)
 {
 	uint64_t threshold_us = 0;
 	if (!number_get(instances, "../tracing_thresh", &threshold_us) || !threshold_us)
-		(void)refuse(hwlat, "the kernel does not tell from which length on hwlat records a gap (tracing_thresh)");
+		(void)tracer_refuse(hwlat,
+		                    "the kernel does not tell from which length on hwlat records a gap (tracing_thresh)");
 	return threshold_us * 1000;
-}
-
-void hwlat_close(struct hwlat *hwlat)
-{
-	if (hwlat->held >= 0)
-		close(hwlat->held);
-	if (hwlat->settings >= 0)
-		close(hwlat->settings);
-	hwlat->held = hwlat->settings = -1;
 }
 
 /* The number after `word` and blanks at *at, which moves past it. */
@@ -170,7 +108,7 @@ static bool number_after(const char **at, const char *word, uint64_t *value)
 
 bool hwlat_mend(int instances, const char *name)
 {
-	char own[sizeof(((struct hwlat *)NULL)->name)];
+	char own[sizeof(((struct tracer *)NULL)->name)];
 	struct hwlat_settings before = {0};
 	const char *infix = strstr(name, INFIX);
 	if (!infix || strlen(name) >= sizeof(own) || faccessat(instances, name, F_OK, 0) != 0)

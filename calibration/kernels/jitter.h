@@ -1,15 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two halves of jitter: threads that are watched, one on each measured CPU, and the thread that watches them. */
+/* Jitter: two views, and the threads that make them. */
 #pragma once
 
 #include <stdatomic.h>
 
 #include "affinity.h"
+#include "attribution.h"
+#include "causes.h"
 #include "error.h"
-#include "gapview.h"
+#include "evidence.h"
+#include "gaps.h"
 #include "interference.h"
-#include "pma.h"
+#include "periods.h"
+#include "tracing.h"
 #include "worker.h"
+
+/* -- the view of PMA jitter: a fixed amount of work is timed again and again, with the shortest and the longest in each
+ * interval (pma.c) -- */
+
+struct pma_interval {
+	uint64_t least, most, last, absolute_least, absolute_most;
+	uint32_t tmp;
+	uint64_t ticks;
+	uint64_t worked; /* ticks inside the timed work */
+	struct thread_counts counts;
+};
+
+struct pma {
+	/* to be set before pma_run */
+	uint32_t loops;
+	uint64_t executions;
+	uint64_t wanted;                /* intervals */
+	struct pma_interval *intervals; /* so many, every page touched */
+	uint64_t until;                 /* no interval but the first is begun after it, in ticks */
+	const _Atomic bool *stop;       /* looked at before each execution */
+	/* for another thread to watch */
+	_Atomic uint64_t finished; /* intervals, the warm-up counted as one */
+	_Atomic bool over;
+	double expected_ticks; /* of an interval, once the warm-up is finished */
+};
+
+/* Warms up and times intervals until all are made, the time is over or it is told to stop; what is left half is not kept. */
+void pma_run(struct pma *pma);
+/* Writes the first `count` intervals, of which snapshots were taken before and after each. */
+void pma_write(struct json *json, const char *key, const struct pma *pma, uint64_t count, const char *stopped,
+               const struct snapshot *snapshots, const struct cpu_list *self);
+/* Whether the first `count` intervals are longer than the clock can tell. */
+bool pma_timed(const struct pma *pma, uint64_t count);
+
+/* -- the view of gaps: what the loop saw on each CPU, without tracing and with it, what follows from that, and how it is
+ * written. What follows is made by each CPU for itself when all have measured, so that hundreds take as long as one
+ * (gapview.c). -- */
+
+/* With tracing gaps are watched in two parts, one before and one after the view whose values count: what changes steadily
+ * meanwhile is in both and does not look like the cost of tracing. */
+#define TRACED_PARTS 2u
+
+/* What is common to all CPUs. */
+struct gap_watch {
+	const char *stopped; /* why it ended */
+	double half_width;   /* of the rate of gaps, the widest of all CPUs; negative: not known */
+	struct snapshot before, after;
+	struct readings readings;
+	bool asked;  /* for tracing */
+	bool traced; /* the kernel can be traced */
+	struct tracing tracing;
+	size_t parts; /* that were begun */
+	struct snapshot traced_before[TRACED_PARTS], traced_after[TRACED_PARTS];
+};
+
+struct gap_view {
+	struct gap_turns turns;
+	struct gaps gaps;
+	struct stretch stretch;
+	struct gaps traced;
+	uint64_t traced_ticks; /* of all parts */
+	/* by gap_view_digest */
+	struct period periods[PERIODS_MAX];
+	size_t period_count;
+	struct attribution attribution;
+	struct trace_clock clock;
+	struct causes *causes;
+	int64_t lost_events;
+	char unread[160]; /* why the trace could not be read */
+};
+
+/* Bytes that one of so many CPUs takes, with what its digest needs and the kernel's memory for its events. */
+size_t gap_view_bytes(size_t cpus, size_t longest, bool traced);
+/* Opens the rings and chooses the threshold; 0: by itself. In the thread that will measure. */
+bool gap_view_open(struct gap_view *view, size_t cpus, size_t longest, bool traced, double threshold_ns,
+                   struct error *error);
+/* Whether anything was observed: an observation that was ended before its first turn has no rate. */
+bool gap_view_seen(const struct gap_view *view);
+/* Finds periods and causes. `number` is the CPU's place in the readings, `thread` the one that measured. */
+void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread);
+void gap_view_write(struct json *json, const char *key, const struct gap_view *view, const struct gap_watch *watch,
+                    const struct cpu_list *self);
+
+/* -- the two halves: threads that are watched, one on each measured CPU (jitter.c), and the thread that watches them
+ * (jitter_watch.c) -- */
 
 struct jitter_options {
 	const char *cpus;

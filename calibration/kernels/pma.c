@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pma.h"
+#include "jitter.h"
 
 #include <stdatomic.h>
 

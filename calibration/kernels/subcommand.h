@@ -27,8 +27,12 @@ struct subcommand {
 	extern const struct subcommand name##_subcommand;                                                                  \
 	const struct subcommand name##_subcommand
 
-/* All of them, by name (build.py writes it); ended by NULL. */
+/* Two that the build writes, in a file of their own, so that a change of any source or flag compiles no other file again:
+ * all subcommands by name, ended by NULL, and how these bytes were made. */
 extern const struct subcommand *const subcommands[];
+extern const struct build_info {
+	const char *version, *target, *compiler, *flags, *source_sha256;
+} build_info;
 
 /* Moves the supervising threads away from the CPUs about to be measured, where the affinity mask has others. */
 void supervise_avoid(const struct cpu_list *measured);

@@ -3,7 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,4 +71,70 @@ bool tracefs_remove(int instances, const char *name)
 		nanosleep(&pause, NULL);
 	}
 	return false;
+}
+
+bool tracer_refuse(struct tracer *tracer, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(tracer->refused, sizeof(tracer->refused), format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+bool tracer_set(int instances, const char *name, const char *tracer)
+{
+	char path[320];
+	snprintf(path, sizeof(path), "%s/current_tracer", name);
+	return tracefs_put(instances, path, tracer);
+}
+
+bool tracer_unused(struct tracer *tracer, int instances, const char *one, const char *other)
+{
+	char path[320];
+	DIR *directory = tracefs_open(instances);
+	if (!directory)
+		return tracer_refuse(tracer, "the instances of tracing cannot be listed, one of which may use it");
+	for (const struct dirent *entry; (entry = readdir(directory));) {
+		snprintf(path, sizeof(path), "%s/current_tracer", entry->d_name);
+		/* The parent directory is that of the tracing that is no instance. */
+		if (strcmp(entry->d_name, ".") != 0 &&
+		    (tracefs_lists(instances, path, one) || (other && tracefs_lists(instances, path, other))))
+			(void)tracer_refuse(tracer, "%s%s%s is in use (current_tracer in instances/%s)", one, other ? " or " : "",
+			                    other ? other : "", entry->d_name);
+	}
+	closedir(directory);
+	return !tracer->refused[0];
+}
+
+bool tracer_lock(struct tracer *tracer, int instances, const char *settings, const char *name)
+{
+	tracer->settings = openat(instances, settings, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (tracer->settings < 0)
+		return tracer_refuse(tracer, "opening its settings: %s", strerror(errno));
+	return flock(tracer->settings, LOCK_EX | LOCK_NB) == 0 ||
+	       tracer_refuse(tracer, "%s is in use, for example by another sutprobe (its settings are locked)", name);
+}
+
+bool tracer_remember(struct tracer *tracer, int instances)
+{
+	char path[128];
+	/* One that is there already stands for nothing: it has the name of this process. */
+	if (mkdirat(instances, tracer->name, 0700) != 0 && errno != EEXIST)
+		return tracer_refuse(tracer, "an instance of tracing for it: %s", strerror(errno));
+	/* It records nothing. */
+	snprintf(path, sizeof(path), "%s/buffer_size_kb", tracer->name);
+	(void)tracefs_put(instances, path, "4");
+	snprintf(path, sizeof(path), "%s/tracing_on", tracer->name);
+	tracer->held = openat(instances, path, O_RDONLY | O_CLOEXEC);
+	return tracer->held >= 0 || tracer_refuse(tracer, "opening the instance of tracing for it: %s", strerror(errno));
+}
+
+void tracer_close(struct tracer *tracer)
+{
+	if (tracer->held >= 0)
+		close(tracer->held);
+	if (tracer->settings >= 0)
+		close(tracer->settings);
+	tracer->held = tracer->settings = -1;
 }

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tracefs.h"
 #include "warning.h"
 
 #define TRACEFS 0x74726163
@@ -217,8 +216,9 @@ static bool open_for(struct tracing *tracing, const struct cpu_list *cpus, const
 	                            .on = -1,
 	                            .guardian_socket = -1,
 	                            .firmware = hwlat != NULL,
-	                            .osnoise = {.settings = -1, .held = -1},
-	                            .hwlat = {.settings = -1, .held = -1}};
+	                            .wanted = hwlat ? *hwlat : (struct hwlat_settings){0},
+	                            .osnoise = TRACER_CLOSED,
+	                            .hwlat = TRACER_CLOSED};
 	int root = open_tracefs(tracing);
 	if (root < 0)
 		return false;
@@ -234,7 +234,7 @@ static bool open_for(struct tracing *tracing, const struct cpu_list *cpus, const
 	if (!hwlat)
 		osnoise_open(&tracing->osnoise, tracing->instances, tracing->name, cpus);
 	else
-		hwlat_open(&tracing->hwlat, tracing->instances, tracing->name, hwlat);
+		hwlat_open(&tracing->hwlat, tracing->instances, tracing->name);
 	if (tracing->hwlat.refused[0]) {
 		tracing_close(tracing);
 		return refuse(tracing, "%s", tracing->hwlat.refused);
@@ -289,7 +289,7 @@ static void end_events(struct tracing *tracing)
 
 static bool start_hwlat(struct tracing *tracing)
 {
-	if (!hwlat_take(&tracing->hwlat, tracing->instances, tracing->name))
+	if (!hwlat_take(&tracing->hwlat, tracing->instances, tracing->name, &tracing->wanted))
 		return refuse(tracing, "%s", tracing->hwlat.refused);
 	return write(tracing->on, "1", 1) == 1 || refuse(tracing, "turning the tracing on: %s", strerror(errno));
 }
@@ -373,8 +373,8 @@ void tracing_close(struct tracing *tracing)
 		close(tracing->on);
 	if (tracing->instance >= 0)
 		close(tracing->instance);
-	osnoise_close(&tracing->osnoise);
-	hwlat_close(&tracing->hwlat);
+	tracer_close(&tracing->osnoise);
+	tracer_close(&tracing->hwlat);
 	/* The guardian does what it is there for: it restores what was changed, and removes the instance now. */
 	if (tracing->guardian_socket >= 0) {
 		int status = 0;

@@ -9,13 +9,18 @@
 #include "affinity.h"
 #include "causes.h"
 #include "clock.h"
-#include "hwlat.h"
-#include "osnoise.h"
+#include "tracefs.h"
 
 /* Kernel memory for the events of one CPU: some 150,000 events, a quarter of an hour of a quiet CPU. */
 #define TRACING_BYTES (8u << 20)
 /* For those of all CPUs together. */
 #define TRACING_BYTES_ALL (512u << 20)
+
+struct hwlat_settings {
+	uint64_t width_us;  /* a thread looks for so long, */
+	uint64_t window_us; /* once in each of these */
+	char mode[16];
+};
 
 struct tracing {
 	char refused[320];          /* why there is no tracing; empty: there is */
@@ -26,9 +31,10 @@ struct tracing {
 	size_t events;              /* of ours that the kernel has */
 	bool counter;               /* the events' clock is the processor's counter; else the raw clock in whole us */
 	struct clock_bracket began; /* ties the raw clock to ours */
-	struct osnoise osnoise;     /* while something is recorded */
+	struct tracer osnoise;      /* while something is recorded */
 	bool firmware;              /* no events are recorded, but what hwlat sees */
-	struct hwlat hwlat;
+	struct tracer hwlat;
+	struct hwlat_settings wanted;
 	pid_t guardian;
 	int guardian_socket;
 };
@@ -53,3 +59,39 @@ int64_t tracing_lost(const struct tracing *tracing, unsigned cpu);
 void tracing_close(struct tracing *tracing);
 /* Part of tracing_open: starts the process that puts everything right when this one has ended. */
 bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus);
+
+/* -- the kernel's tracer osnoise, run without its own workload, so that it accounts for what interrupts ours (osnoise.c).
+ * The instance that it runs in is apart from the recording one, which a change of tracer would empty. `instances` is the
+ * directory of tracefs's instances, in which the recording one is called `own`. -- */
+
+/* Looks whether it can be used for those CPUs; changes nothing. */
+void osnoise_open(struct tracer *osnoise, int instances, const char *own, const struct cpu_list *cpus);
+/* Turns the workload off and the tracer on; false with `refused`, and all as it was. */
+bool osnoise_take(struct tracer *osnoise, int instances);
+/* Turns the tracer off and the workload on; false where that is not what is read back. */
+bool osnoise_give_back(struct tracer *osnoise, int instances);
+/* Does what osnoise_give_back does for an instance that another process left, if there is one of that name. */
+bool osnoise_mend(int instances, const char *name);
+
+/* -- the kernel's tracer hwlat: a thread on each CPU reads the clock with interrupts off, so that a gap is not the operating
+ * system's (hwlat.c). It runs in the instance `own`; that which remembers has the settings before in its name. -- */
+
+/* Looks whether it can be used; changes nothing. */
+void hwlat_open(struct tracer *hwlat, int instances, const char *own);
+/* Changes the settings and makes it the tracer of `own`; false with `refused`. hwlat_mend undoes what was done. */
+bool hwlat_take(struct tracer *hwlat, int instances, const char *own, const struct hwlat_settings *wanted);
+/* Gaps shorter than this are not recorded, while it is taken; 0 with `refused` where the kernel does not tell. */
+uint64_t hwlat_threshold_ns(struct tracer *hwlat, int instances);
+/* Where an instance of this name says that settings were changed: ends the tracer and puts them back, then removes the
+ * instance. False where that is not what is read back. */
+bool hwlat_mend(int instances, const char *name);
+
+/* One line of the trace: what was seen in one window. */
+struct hwlat_window {
+	int64_t at_unix_ns; /* when its first gap was over */
+	uint64_t longest_us;
+	uint64_t gaps;
+	uint64_t nmis; /* those take the CPU too */
+};
+/* False where the line is none of the tracer's. */
+bool hwlat_line(const char *line, struct hwlat_window *window);

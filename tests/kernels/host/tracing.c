@@ -19,7 +19,6 @@
 #include "made_files.h"
 #include "pmu.h"
 #include "smi.h"
-#include "tracefs.h"
 #include "tracing.h"
 
 static const struct cause *caused(const struct causes *causes, const char *name, const char *function)
@@ -187,7 +186,7 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 {
 	unsigned numbers[] = {1, 3};
 	struct cpu_list cpus = {numbers, 2};
-	struct osnoise osnoise, second;
+	struct tracer osnoise, second;
 	int status = 0;
 	osnoise_open(&osnoise, instances, "own", &cpus);
 	EXPECT(!strcmp(osnoise.refused, "this kernel has no osnoise tracer") && osnoise.settings < 0);
@@ -223,7 +222,7 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	EXPECT(tracefs_lists(instances, "own-osnoise/current_tracer", "nop"));
 	EXPECT(put(root, "/instances/other/current_tracer", "timerlat\n") && !osnoise_take(&osnoise, instances));
 	EXPECT(strstr(osnoise.refused, "instances/other") && option_is(instances, "OSNOISE_WORKLOAD"));
-	osnoise_close(&osnoise);
+	tracer_close(&osnoise);
 	EXPECT(put(root, "/instances/other/current_tracer", "nop\n"));
 	pid_t child = fork();
 	if (child == 0)
@@ -260,10 +259,9 @@ static _Noreturn void take_hwlat_and_die(int instances, const struct hwlat_setti
 {
 	unsigned numbers[] = {1};
 	struct cpu_list cpus = {numbers, 1};
-	struct tracing tracing = {
-		.instances = instances, .name = "own", .guardian_socket = -1, .osnoise = {.settings = -1, .held = -1}};
-	hwlat_open(&tracing.hwlat, instances, tracing.name, wanted);
-	if (tracing_guard(&tracing, &cpus) && hwlat_take(&tracing.hwlat, instances, tracing.name) &&
+	struct tracing tracing = {.instances = instances, .name = "own", .guardian_socket = -1, .osnoise = TRACER_CLOSED};
+	hwlat_open(&tracing.hwlat, instances, tracing.name);
+	if (tracing_guard(&tracing, &cpus) && hwlat_take(&tracing.hwlat, instances, tracing.name, wanted) &&
 	    hwlat_is(instances, "90000", "100000", "per-cpu"))
 		(void)raise(SIGKILL);
 	_exit(1);
@@ -274,37 +272,37 @@ static bool hwlat_checks(const char *root, int instances, struct error *error)
 {
 	const struct hwlat_settings wanted = {90000, 100000, "per-cpu"};
 	const char *memory = "/instances/own-hwlat-400000-800000-round-robin";
-	struct hwlat hwlat, second;
+	struct tracer hwlat, second;
 	char path[128];
 	int status = 0;
-	hwlat_open(&hwlat, instances, "own", &wanted);
+	hwlat_open(&hwlat, instances, "own");
 	EXPECT(strstr(hwlat.refused, "CONFIG_HWLAT_TRACER") && hwlat.settings < 0);
 	EXPECT(put(root, "/available_tracers", "timerlat hwlat nop\n") && put(root, "/hwlat_detector/width", "400000\n") &&
 	       put(root, "/hwlat_detector/window", "800000\n"));
-	hwlat_open(&hwlat, instances, "own", &wanted);
+	hwlat_open(&hwlat, instances, "own");
 	EXPECT(strstr(hwlat.refused, "Linux 5.14"));
 	/* Whoever else uses it is left alone. */
 	EXPECT(put(root, "/hwlat_detector/mode", "none [round-robin] per-cpu\n") &&
 	       put(root, "/current_tracer", "hwlat\n"));
-	hwlat_open(&hwlat, instances, "own", &wanted);
+	hwlat_open(&hwlat, instances, "own");
 	EXPECT(strstr(hwlat.refused, "is in use") && hwlat.settings < 0);
 	EXPECT(put(root, "/current_tracer", "nop\n") && put(root, "/instances/other/current_tracer", "hwlat\n"));
-	hwlat_open(&hwlat, instances, "own", &wanted);
+	hwlat_open(&hwlat, instances, "own");
 	EXPECT(strstr(hwlat.refused, "instances/other"));
 	EXPECT(put(root, "/instances/other/current_tracer", "nop\n"));
-	hwlat_open(&hwlat, instances, "own", &wanted);
+	hwlat_open(&hwlat, instances, "own");
 	EXPECT(!hwlat.refused[0] && !strcmp(hwlat.name, memory + strlen("/instances/")));
 	EXPECT(hwlat_is(instances, "400000", "800000", "[round-robin]"));
-	hwlat_open(&second, instances, "own", &wanted);
+	hwlat_open(&second, instances, "own");
 	EXPECT(strstr(second.refused, "locked"));
 	/* Ours now; the threshold is read back, and 0 means unknown. */
 	snprintf(path, sizeof(path), "%s/tracing_on", memory);
 	EXPECT(put(root, path, "1\n") && put(root, "/instances/own/current_tracer", "nop\n"));
-	EXPECT(hwlat_take(&hwlat, instances, "own") && hwlat_is(instances, "90000", "100000", "per-cpu"));
+	EXPECT(hwlat_take(&hwlat, instances, "own", &wanted) && hwlat_is(instances, "90000", "100000", "per-cpu"));
 	EXPECT(tracefs_lists(instances, "own/current_tracer", "hwlat"));
 	EXPECT(put(root, "/tracing_thresh", "10\n") && hwlat_threshold_ns(&hwlat, instances) == 10000 && !hwlat.refused[0]);
 	EXPECT(put(root, "/tracing_thresh", "0\n") && hwlat_threshold_ns(&hwlat, instances) == 0 && hwlat.refused[0]);
-	hwlat_close(&hwlat);
+	tracer_close(&hwlat);
 	/* The name tells what to put back; that of others tells nothing. A directory of files is not removed as an instance is. */
 	EXPECT(hwlat_mend(instances, "own") && hwlat_mend(instances, "gone-hwlat-1-2-none"));
 	EXPECT(hwlat_is(instances, "90000", "100000", "per-cpu"));

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "build_info.h"
 #include "injection.h"
 #include "option_rows.h"
 #include "planting.h"
