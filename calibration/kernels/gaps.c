@@ -179,8 +179,6 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 			}
 			previous = now;
 		}
-		atomic_store_explicit(&gaps->watched_at, previous, memory_order_relaxed);
-		atomic_store_explicit(&gaps->watched_count, gaps->count, memory_order_release);
 		stopped = stop_asked(gaps);
 	}
 	gaps->turns = turns;

@@ -34,8 +34,6 @@ struct gaps {
 	struct gap *longest; /* a heap of the longest so far, the shortest of them first */
 	size_t longest_wanted;
 	const _Atomic bool *stop; /* looked at every 10 ms; NULL: nobody will */
-	/* for another thread to watch, renewed every 10 ms: gaps counted until a time in ticks */
-	_Atomic uint64_t watched_count, watched_at;
 	/* results */
 	uint64_t begin, end; /* ticks */
 	uint64_t turns;

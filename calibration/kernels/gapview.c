@@ -184,7 +184,6 @@ void gap_view_write(struct json *json, const char *key, const struct gap_view *v
 	interference_sums(&watch->before, &watch->after, self, &steal_ms, &smi);
 	json_object_begin(json, key);
 	json_text(json, "stopped", watch->stopped);
-	json_f64_known(json, "rate_half_width", watch->half_width >= 0, watch->half_width);
 	gaps_write(json, &view->gaps, &view->turns);
 	periods_write(json, view);
 	attribution_write(json, "attribution", &view->attribution, steal_ms, smi);

@@ -36,19 +36,13 @@ static const struct option table[] = {
 	/* The published pages show 20 to 30 intervals of about a second. */
 	OPTION_ROW_U64("--intervals", &jitter_options.intervals, "N", "20", 1, 1000000, "intervals to report"),
 	/* Ten seconds see what comes once a second ten times; rarer events need a longer look. */
-	OPTION_ROW_F64("--gap-s", &jitter_options.gap_s, "S", "10", 0, 86400, "seconds to look for gaps, at most"),
+	OPTION_ROW_F64("--gap-s", &jitter_options.gap_s, "S", "10", 0, 86400, "seconds to look for gaps"),
 	OPTION_ROW_TEXT("--threshold-ns", &jitter_options.threshold_ns, "N|auto", "auto",
 	                "steps of at least this length are gaps; auto: 200, or four turns of the loop"),
 	OPTION_ROW_U64("--longest", &jitter_options.longest, "N", "20", 0, 1000000, "longest gaps to list with their time"),
 	/* 0, an ordinary thread, is how the published results were made. */
 	OPTION_ROW_U64("--fifo", &jitter_options.fifo, "PRIO", "0", 0, 99,
 	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
-	/* No budget: the time asked for is the time taken, so that two runs can be compared. */
-	OPTION_ROW_F64("--budget-s", &jitter_options.budget_s, "S", "0", 0, 86400,
-	               "seconds for both views, the first taking half at most; 0: as long as they take"),
-	/* 0: a rate that is known well says nothing of what is rare, so the look is not cut short unless asked. */
-	OPTION_ROW_F64("--target-half-width", &jitter_options.target, "R", "0", 0, 1,
-	               "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s"),
 	/* Not by default: it needs root, and takes half as long again. */
 	OPTION_ROW_FLAG(
 		"--attribute", &jitter_options.attribute,
@@ -223,7 +217,6 @@ static bool setup(struct error *error)
 	    !(realtime_refuse_starving(&jitter.cpus, error) && realtime_refuse_throttling(&jitter.cpus, error)))
 		return false;
 	struct gap_watch *watch = &jitter.watch;
-	watch->half_width = -1;
 	watch->asked = jitter_options.attribute;
 	watch->traced = jitter_options.attribute && tracing_open(&watch->tracing, &jitter.cpus);
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */

@@ -32,7 +32,6 @@ struct pma {
 	uint64_t executions;
 	uint64_t wanted;                /* intervals */
 	struct pma_interval *intervals; /* so many, every page touched */
-	uint64_t until;                 /* no interval but the first is begun after it, in ticks */
 	const _Atomic bool *stop;       /* looked at before each execution */
 	/* for another thread to watch */
 	_Atomic uint64_t finished; /* intervals, the warm-up counted as one */
@@ -40,7 +39,7 @@ struct pma {
 	double expected_ticks; /* of an interval, once the warm-up is finished */
 };
 
-/* Warms up and times intervals until all are made, the time is over or it is told to stop; what is left half is not kept. */
+/* Warms up and times intervals until all are made or it is told to stop; what is left half is not kept. */
 void pma_run(struct pma *pma);
 /* Writes the first `count` intervals, of which snapshots were taken before and after each. */
 void pma_write(struct json *json, const char *key, const struct pma *pma, uint64_t count, const char *stopped,
@@ -59,7 +58,6 @@ bool pma_timed(const struct pma *pma, uint64_t count);
 /* What is common to all CPUs. */
 struct gap_watch {
 	const char *stopped; /* why it ended */
-	double half_width;   /* of the rate of gaps, the widest of all CPUs; negative: not known */
 	struct snapshot before, after;
 	struct readings readings;
 	bool asked;  /* for tracing */
@@ -110,8 +108,6 @@ struct jitter_options {
 	const char *threshold_ns;
 	uint64_t longest;
 	uint64_t fifo;
-	double budget_s;
-	double target;
 	bool attribute;
 };
 
@@ -132,12 +128,11 @@ struct jitter {
 	size_t active;       /* threads that are not lost: those meet at the barriers */
 	bool pma, gaps;      /* the views asked for */
 	double threshold_ns; /* 0: automatic */
-	uint64_t began;      /* ticks, when measuring began */
 	uint64_t reported;   /* intervals that all CPUs completed */
 	const char *pma_stopped;
 	struct snapshot *snapshots; /* one more than intervals reported */
-	uint64_t gap_ticks;         /* at most */
-	uint64_t traced_ticks;      /* of each part */
+	uint64_t gap_ticks;
+	uint64_t traced_ticks; /* of each part */
 	struct gap_watch watch;
 	_Atomic size_t arrived[2 + TRACED_PARTS];
 };

@@ -7,7 +7,6 @@
 #include "allocate.h"
 #include "clock.h"
 #include "jitter.h"
-#include "statistics.h"
 #include "stopping.h"
 
 /* Counters are read often enough to separate causes that come and go, and no more often than keeps the reading CPU
@@ -108,71 +107,12 @@ static void watch_intervals(void)
 		last_ns = now;
 	}
 	jitter.reported = number > 0 ? number - 1 : 0;
-	jitter.pma_stopped = number > jitter_options.intervals ? "intervals" : stop_requested() ? "interrupted" : "budget";
+	jitter.pma_stopped = number > jitter_options.intervals ? "intervals" : "interrupted";
 }
 
 static double seconds_since(uint64_t ticks)
 {
 	return (double)(clock_stop() - ticks) / clock_now_used.hz;
-}
-
-/* The rates of gaps on each CPU in every slice so far: what the stopping rule looks at. */
-struct rates {
-	double *list; /* by CPU, then slice */
-	uint64_t *count, *at;
-	size_t slices;
-};
-
-static void rates_add(struct rates *rates)
-{
-	bool whole = true;
-	for (size_t i = 0; i < jitter.cpus.count; i++) {
-		struct gaps *gaps = &jitter.stations[i].view.gaps;
-		if (jitter.stations[i].worker.error.code != ERROR_NONE)
-			continue;
-		uint64_t count = atomic_load_explicit(&gaps->watched_count, memory_order_acquire);
-		uint64_t at = atomic_load_explicit(&gaps->watched_at, memory_order_relaxed);
-		/* Before the view begins these are of the warm-up. */
-		whole = whole && rates->at[i] && at > rates->at[i] && count >= rates->count[i];
-		if (whole)
-			rates->list[i * SLICES_MAX + rates->slices] =
-				(double)(count - rates->count[i]) / ((double)(at - rates->at[i]) / clock_now_used.hz);
-		rates->count[i] = count;
-		rates->at[i] = at;
-	}
-	rates->slices += whole && rates->slices < SLICES_MAX;
-}
-
-/* The widest relative half-width of the rate over slices of any CPU; negative where one is not known. */
-static double rates_half_width(const struct rates *rates)
-{
-	double widest = -1, width;
-	for (size_t i = 0; i < jitter.cpus.count; i++) {
-		if (jitter.stations[i].worker.error.code != ERROR_NONE)
-			continue;
-		if (!statistics_half_width(rates->list + i * SLICES_MAX, rates->slices, &width))
-			return -1;
-		widest = width > widest ? width : widest;
-	}
-	return widest;
-}
-
-/* Seconds to look for gaps, as far as the budget allows, which the traced parts share. */
-static double seconds_to_watch(void)
-{
-	double left = jitter_options.gap_s;
-	jitter.watch.stopped = "time";
-	if (jitter_options.budget_s > 0) {
-		double rest = jitter_options.budget_s - seconds_since(jitter.began);
-		rest /= jitter.watch.traced ? 1 + TRACED_PARTS * TRACED_SHARE : 1;
-		/* Something is watched however small the budget is: a slice. */
-		rest = rest > SLICE_MIN_S ? rest : SLICE_MIN_S;
-		if (rest < left) {
-			left = rest;
-			jitter.watch.stopped = "budget";
-		}
-	}
-	return left;
 }
 
 /* Watches gaps while the kernel is traced. Where tracing cannot be turned on, or the work is to end, the threads go through
@@ -196,18 +136,16 @@ static void watch_traced(unsigned part)
 	stop_all(false);
 }
 
-/* Reads counters in slices while the gaps are watched, and ends the watching early where that is asked for. */
-static void watch_gaps(double left)
+/* Reads counters in slices while the gaps are watched. */
+static void watch_gaps(void)
 {
+	const double seconds = jitter_options.gap_s;
 	size_t cpus = jitter.cpus.count;
-	struct rates rates = {.list = allocate(cpus * SLICES_MAX, sizeof(double)),
-	                      .count = allocate(cpus, sizeof(uint64_t)),
-	                      .at = allocate(cpus, sizeof(uint64_t))};
 	int *threads = allocate(cpus, sizeof(*threads));
 	for (size_t i = 0; i < cpus; i++)
 		threads[i] = jitter.stations[i].thread;
 	readings_open(&jitter.watch.readings, &jitter.cpus, threads, SLICES_MAX + 2);
-	jitter.gap_ticks = (uint64_t)(left * clock_now_used.hz);
+	jitter.gap_ticks = (uint64_t)(seconds * clock_now_used.hz);
 	snapshot_take(&jitter.watch.before, &jitter.cpus);
 	/* The first readings tell what one costs. */
 	double cost = 0;
@@ -228,60 +166,42 @@ static void watch_gaps(double left)
 	double most = (double)readings_room(&jitter.watch.readings, jitter_readings_bytes(), SLICES_MAX);
 	double slice = SLICE_COST * cost;
 	slice = slice > SLICE_MIN_S ? slice : SLICE_MIN_S;
-	slice = slice > left / most ? slice : left / most;
-	/* Where all CPUs are measured a look interrupts one of them, so it is taken only to honour a target. */
-	slice = spare ? slice : jitter_options.target > 0 ? 1 : left;
+	slice = slice > seconds / most ? slice : seconds / most;
+	/* Where all CPUs are measured a look would interrupt one of them. */
+	slice = spare ? slice : seconds;
 	for (uint64_t began = clock_stop();;) {
-		double passed = seconds_since(began);
-		if (passed >= left || stop_sleep_ns((uint64_t)((passed + slice < left ? slice : left - passed) * 1e9)))
+		double left = seconds - seconds_since(began);
+		if (left <= 0 || stop_sleep_ns((uint64_t)((slice < left ? slice : left) * 1e9)))
 			break;
-		if (seconds_since(began) >= left || !any_counts())
+		if (seconds_since(began) >= seconds || !any_counts())
 			break;
 		if (spare)
 			readings_take(&jitter.watch.readings);
-		rates_add(&rates);
-		if (jitter_options.target <= 0)
-			continue;
-		jitter.watch.half_width = rates_half_width(&rates);
-		if (jitter.watch.half_width >= 0 && jitter.watch.half_width <= jitter_options.target) {
-			jitter.watch.stopped = "converged";
-			break;
-		}
 	}
+	jitter.watch.stopped = stop_requested() ? "interrupted" : "time";
 	if (stop_requested())
-		jitter.watch.stopped = "interrupted";
-	if (stop_requested() || !strcmp(jitter.watch.stopped, "converged"))
 		stop_all(true);
 	wait_all();
 	readings_take(&jitter.watch.readings);
-	jitter.watch.half_width = rates_half_width(&rates);
 	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
-	free(rates.list);
-	free(rates.count);
-	free(rates.at);
 }
 
 void jitter_watch(void)
 {
-	const uint64_t share = (uint64_t)(jitter_options.budget_s / (jitter.gaps ? 2 : 1) * clock_now_used.hz);
-	jitter.began = clock_start();
 	if (jitter.pma) {
-		for (size_t i = 0; i < jitter.cpus.count; i++)
-			jitter.stations[i].pma.until = jitter_options.budget_s > 0 ? jitter.began + share : UINT64_MAX;
 		jitter_continue_all();
 		watch_intervals();
 		wait_all();
 	}
 	/* Told to stop already, the second view is not begun: its threads go through what is left together, at once. */
 	unsigned parts = !jitter.gaps ? 0 : jitter.watch.traced ? 1 + TRACED_PARTS : 1;
-	double left = seconds_to_watch();
-	jitter.traced_ticks = (uint64_t)(TRACED_SHARE * left * clock_now_used.hz);
+	jitter.traced_ticks = (uint64_t)(TRACED_SHARE * jitter_options.gap_s * clock_now_used.hz);
 	if (jitter.watch.traced && !stop_requested()) {
 		watch_traced(0);
 		parts--;
 	}
 	if (jitter.gaps && !stop_requested()) {
-		watch_gaps(left);
+		watch_gaps();
 		if (jitter.watch.traced)
 			watch_traced(1);
 		parts = 0;

@@ -18,9 +18,6 @@ void pma_run(struct pma *pma)
 	uint32_t loops = pma->loops, tmp = 0, seed = (uint32_t)last_end;
 	struct thread_counts before = {0};
 	for (uint64_t number = 0; number <= pma->wanted; number++) {
-		/* One interval is made however little time there is. */
-		if (number > 1 && last_end > pma->until)
-			break;
 		uint64_t least = UINT64_MAX, most = 0, last = 0, worked = 0, end = last_end;
 		uint64_t executions = number == 0 ? warm_up : pma->executions, i = 0;
 		/* Told to stop, an interval is left where it is, and is not reported. */

@@ -88,8 +88,7 @@ class Gaps(Model):
     """Every interruption longer than ``threshold_ns``; the loop observes all the time.
 
     ``lost`` is the share of time lost in each round, ``None`` if it was measured once.
-    ``rate_half_width`` is the relative half-width of the interval of the gap rate, over rounds; of a single round, over
-    slices of its time.
+    ``rate_half_width`` is the relative half-width of the interval of the gap rate over rounds, six at least.
     """
 
     stopped: str

@@ -38,7 +38,7 @@ class PmaView(Model):
     executions: int
     tick_hz: float
     blind_fraction: float
-    stopped: Literal["intervals", "budget", "interrupted"]
+    stopped: Literal["intervals", "interrupted"]
     intervals: tuple[PmaInterval, ...]
 
 
@@ -133,8 +133,8 @@ class GapView(Model):
     ``lost_by_round`` is the lost fraction of each round, empty if it was measured once.
     """
 
-    stopped: Literal["time", "budget", "converged", "interrupted"]
-    rate_half_width: float | None
+    stopped: Literal["time", "interrupted"]
+    rate_half_width: float | None = None
     wall_s: float
     turns: int
     turn_ns: TurnTime

@@ -43,7 +43,7 @@ LONGEST: Final = 20
 PERIOD_TOLERANCE: Final = 0.2
 """Difference between equal periods, as a share of the window: as much as sutprobe tracks without losing a gap."""
 
-REASONS: Final = ("intervals", "time", "converged", "budget", "interrupted")
+REASONS: Final = ("intervals", "time", "interrupted")
 """Why a view ended; the last one that occurs in any round is that of the whole."""
 
 KINDS: Final = ("interrupt", "softirq", "switch", "steal", "smi")

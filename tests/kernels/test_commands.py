@@ -1066,28 +1066,6 @@ def test_jitter_on_all_isolated_cpus_or_a_clear_error(probe: Probe) -> None:
     assert ",".join(str(cpu["cpu"]) for cpu in done.document["result"]["cpus"])
 
 
-def test_jitter_stops_looking_when_its_budget_is_spent(probe: Probe, cpus: list[int]) -> None:
-    done = probe(
-        "jitter", "--cpus", str(cpus[0]), "--loops", "1000", "--executions", "1000", "--intervals", "1000000",
-        "--gap-s", "80000", "--budget-s", "0.4",
-    )  # fmt: skip
-    assert done.code == 0, done.stderr
-    (cpu,) = done.document["result"]["cpus"]
-    assert cpu["pma"]["stopped"] == cpu["gaps"]["stopped"] == "budget"
-    assert 1 <= len(cpu["pma"]["intervals"]) < 1000000
-
-
-def test_jitter_stops_looking_when_the_rate_is_known(probe: Probe, cpus: list[int]) -> None:
-    # Any six slices agree to within 100 % unless the machine is beyond measuring; a target of nearly 0 is never met.
-    words = ("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--threshold-ns", "1")
-    met = gap_view(probe(*words, "--gap-s", "60", "--target-half-width", "1"))
-    assert met["stopped"] == "converged"
-    assert met["rate_half_width"] <= 1
-    assert met["wall_s"] < 60
-    missed = gap_view(probe(*words, "--gap-s", "0.8", "--target-half-width", "0.0000001"))
-    assert missed["stopped"] == "time"
-
-
 def test_terminated_jitter_keeps_its_data(native: Path, cpus: list[int]) -> None:
     running = subprocess.Popen(
         [native, "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "600"],
@@ -1110,7 +1088,7 @@ def test_terminated_jitter_keeps_its_data(native: Path, cpus: list[int]) -> None
 def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpus: list[int]) -> None:
     """In a build that is told to end when it has begun to watch and no thread has."""
     text = (SOURCES_DIRECTORY / "jitter_watch.c").read_text(encoding="utf-8")
-    place = "\tjitter.gap_ticks = (uint64_t)(left * clock_now_used.hz);\n"
+    place = "\tjitter.gap_ticks = (uint64_t)(seconds * clock_now_used.hz);\n"
     stop = (
         "\tkill(getpid(), SIGTERM);\n\twhile (!stop_requested())\n"
         "\t\tnanosleep(&(struct timespec){.tv_nsec = 1000}, NULL);\n\tstop_all(true);\n"

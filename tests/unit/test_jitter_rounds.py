@@ -397,14 +397,14 @@ def test_intervals_are_numbered_with_their_extremes_so_far() -> None:
     order = sorted(range(5), key=lambda number: -PMA.intervals[number].inst_max_cycles)
     rounds = [
         pma_round(order[:1]),
-        pma_round(order[1:3], blind_fraction=0.5, stopped="budget"),
+        pma_round(order[1:3], blind_fraction=0.5, stopped="interrupted"),
         pma_round(order[3:]),
     ]
     whole = merged(rounds).cpus[0].pma
     assert whole is not None
     assert [interval.round for interval in whole.intervals] == [1, 2, 2, *[3] * len(order[3:])]
     plain = tuple(interval.model_copy(update={"round": None}) for interval in whole.intervals)
-    same = pma_round(order, blind_fraction=whole.blind_fraction, stopped="budget").cpus[0].pma
+    same = pma_round(order, blind_fraction=whole.blind_fraction, stopped="interrupted").cpus[0].pma
     assert whole.model_copy(update={"intervals": plain}) == same
     ticks = [interval.interval_cycles for interval in whole.intervals]
     share = sum(ticks[1:3]) / sum(ticks)
