@@ -76,11 +76,10 @@ static void read_causes(struct gap_view *view, const struct gap_watch *watch, un
 void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread)
 {
 	struct gaps *gaps = &view->gaps;
-	uint8_t *owner = allocate(gaps->kept, sizeof(*owner));
 	gaps_close(gaps);
-	view->period_count = periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, view->periods, owner);
-	attribution_make(&view->attribution, &watch->readings, number, gaps, view->periods, view->period_count, owner);
-	free(owner);
+	view->number = number;
+	view->owner = allocate(gaps->kept, sizeof(*view->owner));
+	view->period_count = periods_find(gaps->ring, gaps->kept, clock_now_used.hz / 1e6, view->periods, view->owner);
 	if (watch->asked && traced_whole(view, watch))
 		read_causes(view, watch, cpu, thread);
 }
@@ -186,7 +185,8 @@ void gap_view_write(struct json *json, const char *key, const struct gap_view *v
 	json_text(json, "stopped", watch->stopped);
 	gaps_write(json, &view->gaps, &view->turns);
 	periods_write(json, view);
-	attribution_write(json, "attribution", &view->attribution, steal_ms, smi);
+	const struct sliced sliced = {view->number, &view->gaps, view->periods, view->period_count, view->owner};
+	slices_write(json, "slices", &watch->readings, &sliced, steal_ms, smi);
 	traced_write(json, view, watch, self);
 	stretch_write(json, &view->stretch, &watch->before, &watch->after, self);
 	json_object_end(json);

@@ -19,6 +19,8 @@
 /* In the document: of an interval, and of a CPU's gaps, most of it histogram. */
 #define NUMBERS_OF_INTERVAL 40u
 #define NUMBERS_OF_GAPS 2000u
+/* Of a slice: what some forty events of a few digits take. */
+#define NUMBERS_OF_SLICE 8u
 /* Less than a view can be begun and ended in. */
 #define GAP_MIN_S 0.001
 
@@ -225,8 +227,9 @@ static bool setup(struct error *error)
 	demand_other(&demand, station_bytes(), jitter.cpus.count);
 	demand_other(&demand, jitter.gaps ? jitter_readings_bytes() : 0, 1);
 	snapshots_demand(&jitter.cpus, (jitter.pma ? jitter_options.intervals + 1 : 0) + SNAPSHOTS_OF_GAPS, &demand);
-	demand_document(&demand, jitter.cpus.count * ((jitter.pma ? jitter_options.intervals : 0) * NUMBERS_OF_INTERVAL +
-	                                              2 * jitter_options.longest + NUMBERS_OF_GAPS));
+	demand_document(&demand, jitter.cpus.count *
+	                             ((jitter.pma ? jitter_options.intervals : 0) * NUMBERS_OF_INTERVAL +
+	                              2 * jitter_options.longest + NUMBERS_OF_GAPS + jitter_slices() * NUMBERS_OF_SLICE));
 	if (!demand_admit(&demand, error))
 		return false;
 	jitter.stations = allocate(jitter.cpus.count, sizeof(*jitter.stations));

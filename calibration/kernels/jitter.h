@@ -5,13 +5,13 @@
 #include <stdatomic.h>
 
 #include "affinity.h"
-#include "attribution.h"
 #include "causes.h"
 #include "error.h"
 #include "evidence.h"
 #include "gaps.h"
 #include "interference.h"
 #include "periods.h"
+#include "slices.h"
 #include "tracing.h"
 #include "worker.h"
 
@@ -76,7 +76,8 @@ struct gap_view {
 	/* by gap_view_digest */
 	struct period periods[PERIODS_MAX];
 	size_t period_count;
-	struct attribution attribution;
+	uint8_t *owner; /* the period of each gap */
+	size_t number;  /* the place in the readings */
 	struct trace_clock clock;
 	struct causes *causes;
 	int64_t lost_events;
@@ -90,7 +91,7 @@ bool gap_view_open(struct gap_view *view, size_t cpus, size_t longest, bool trac
                    struct error *error);
 /* Whether anything was observed: an observation that was ended before its first turn has no rate. */
 bool gap_view_seen(const struct gap_view *view);
-/* Finds periods and causes. `number` is the CPU's place in the readings, `thread` the one that measured. */
+/* Finds periods and what was traced. `number` is the CPU's place in the readings, `thread` the one that measured. */
 void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread);
 void gap_view_write(struct json *json, const char *key, const struct gap_view *view, const struct gap_watch *watch,
                     const struct cpu_list *self);
@@ -142,6 +143,8 @@ extern struct jitter jitter;
 
 /* Bytes that the readings of counters take at most. */
 size_t jitter_readings_bytes(void);
+/* Slices in which counters are read, at most. */
+uint64_t jitter_slices(void);
 /* Lets every thread go on to its next pause. */
 void jitter_continue_all(void);
 /* Watches both views while the threads go through them, unless it is told to stop; then the threads are at their last pause. */

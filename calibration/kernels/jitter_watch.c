@@ -29,6 +29,12 @@ size_t jitter_readings_bytes(void)
 	return bytes < READINGS_BYTES ? bytes : READINGS_BYTES;
 }
 
+uint64_t jitter_slices(void)
+{
+	return jitter_options.gap_s < SLICES_MAX * SLICE_MIN_S ? (uint64_t)(jitter_options.gap_s / SLICE_MIN_S) + 1
+	                                                       : SLICES_MAX;
+}
+
 void jitter_continue_all(void)
 {
 	for (size_t i = 0; i < jitter.cpus.count; i++)

@@ -29,9 +29,9 @@ from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricR
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
+from calibration.sutprobe.attribution import Attribution
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.jitter import (
-    Attribution,
     GapBin,
     GapRate,
     GapView,
@@ -313,7 +313,7 @@ def _inst_jitter(view: PmaView) -> Estimate:
 
 
 def _gaps(view: GapView) -> Gaps:
-    same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference)}
+    same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference), "attribution": view.attribution}
     if rounds := view.lost_by_round:
         same["lost"] = estimate([[lost] for lost in rounds], "fraction", rounds=range(len(rounds)))
     return Gaps(turn_min_ns=view.turn_ns.min, turn_median_ns=view.turn_ns.median, **same)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, Self
 
 from calibration.model import Model
+from calibration.sutprobe.attribution import Attribution, Slices, attributed
 from calibration.sutprobe.document import Part, ProbeError, Result
 from calibration.sutprobe.placement import Interference
 from calibration.sutprobe.tracing import Traced
@@ -91,35 +92,6 @@ class Period(Model):
     window_ns: float
 
 
-class GapSource(Model):
-    """A possible cause of gaps: its number, and the gaps and lost time it explains, ``None`` with a ``reason``.
-
-    A ``reason`` beside a number says why it is unknown in some of the rounds.
-    """
-
-    source: str
-    kind: Literal["interrupt", "softirq", "switch", "steal", "smi"]
-    count: float
-    rate_per_s: float
-    explained_gaps: float | None
-    explained_lost_ns: float | None
-    reason: str | None
-
-
-class Attribution(Model):
-    """Causes of the gaps, from counters read in ``slices``; shares are ``None`` without gaps."""
-
-    slices: int
-    slice_s: float
-    gaps: int
-    lost_ns: float
-    sources: tuple[GapSource, ...]
-    unattributed_gaps: float
-    unattributed_lost_ns: float
-    unattributed_share: float | None
-    unattributed_lost_share: float | None
-
-
 class TurnTime(Model):
     """Duration of one uninterrupted turn of the gap loop."""
 
@@ -130,7 +102,8 @@ class TurnTime(Model):
 class GapView(Model):
     """Every interruption of one CPU longer than the threshold; the loop observes all the time.
 
-    ``lost_by_round`` is the lost fraction of each round, empty if it was measured once.
+    ``slices`` has an observation of each round, unless it had no whole slice. ``lost_by_round`` is the lost fraction of
+    each round, empty if it was measured once.
     """
 
     stopped: Literal["time", "interrupted"]
@@ -151,12 +124,17 @@ class GapView(Model):
     longest: tuple[LongGap, ...]
     ring_full: bool
     periods: tuple[Period, ...]
-    attribution: Attribution | None
+    slices: tuple[Slices, ...]
     traced: Traced | None = None
     core_hz_before: float
     core_hz_after: float
     interference: Interference
     lost_by_round: tuple[float, ...] = ()
+
+    @property
+    def attribution(self) -> Attribution | None:
+        """Causes of the gaps by counters; ``None`` if none were read."""
+        return attributed(self.slices)
 
 
 class JitterCpu(Model):

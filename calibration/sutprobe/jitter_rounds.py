@@ -17,7 +17,6 @@ from calibration.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.jitter import (
-    Attribution,
     GapBin,
     GapRate,
     GapView,
@@ -45,9 +44,6 @@ PERIOD_TOLERANCE: Final = 0.2
 
 REASONS: Final = ("intervals", "time", "interrupted")
 """Why a view ended; the last one that occurs in any round is that of the whole."""
-
-KINDS: Final = ("interrupt", "softirq", "switch", "steal", "smi")
-"""Kinds of sources in sutprobe's order."""
 
 
 R = TypeVar("R", bound=JitterResult)
@@ -114,7 +110,6 @@ def _gaps(views: Sequence[GapView]) -> GapView:
         return views[0].model_copy(update={"lost_by_round": lost})
     sums = _sums(views, "wall_s", "turns", "backward_steps", "count", "lost_ns")
     wall_ns = sums["wall_s"] * 1e9
-    known = [view.attribution for view in views if view.attribution is not None]
     clocks_hz = [hz for view in views for hz in (view.core_hz_before, view.core_hz_after)]
     changes = {
         "stopped": _stopped(views),
@@ -132,7 +127,7 @@ def _gaps(views: Sequence[GapView]) -> GapView:
         "longest": _longest(views),
         "ring_full": any(view.ring_full for view in views),
         "periods": _periods(views, sums["count"]),
-        "attribution": _attribution(known) if known else None,
+        "slices": tuple(observation for view in views for observation in view.slices),
         "traced": next((view.traced for view in views if view.traced is not None), None),
         "core_hz_after": max(clocks_hz[1:], key=lambda hz: abs(hz - clocks_hz[0])),  # a change in between is kept
         "interference": Interference.summed([view.interference for view in views]),
@@ -251,26 +246,4 @@ def _period(found: Sequence[Period], count: int) -> Period:
         share_of_gaps=sums["gaps"] / count,
         median_ns=median(period.median_ns for period in found),
         window_ns=max(period.window_ns for period in found),
-    )
-
-
-def _attribution(found: Sequence[Attribution]) -> Attribution:
-    """Return the sums by source; a ``reason`` beside a number says why some rounds do not add to it."""
-    sums = _sums(found, "slices", "gaps", "lost_ns", "unattributed_gaps", "unattributed_lost_ns")
-    seconds = sum(part.slices * part.slice_s for part in found)
-    same = defaultdict(list)
-    for source in (source for part in found for source in part.sources):
-        same[KINDS.index(source.kind), source.source].append(source)
-    sources = []
-    for parts in [same[key] for key in sorted(same, key=lambda key: key[0])]:
-        counts = _sums(parts, "count", "explained_gaps", "explained_lost_ns")
-        reason = next((source.reason for source in parts if source.reason is not None), None)
-        changes = {"rate_per_s": counts["count"] / seconds, "reason": reason}
-        sources.append(parts[0].model_copy(update=counts | changes))
-    return Attribution(
-        **sums,
-        slice_s=seconds / sums["slices"],
-        sources=tuple(sources),
-        unattributed_share=sums["unattributed_gaps"] / sums["gaps"] if sums["gaps"] else None,
-        unattributed_lost_share=sums["unattributed_lost_ns"] / sums["lost_ns"] if sums["lost_ns"] else None,
     )

@@ -1119,23 +1119,28 @@ def test_jitter_takes_no_page_fault_while_it_looks(probe: Probe, cpus: list[int]
 
 
 def test_jitter_attributes_gaps_without_counting_any_twice(probe: Probe, cpus: list[int]) -> None:
-    gaps = gap_view(probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "2.5"))
-    told = gaps["attribution"]
-    explained = sum(source["explained_gaps"] or 0 for source in told["sources"])
-    assert explained + told["unattributed_gaps"] == pytest.approx(told["gaps"])
-    assert told["unattributed_gaps"] >= 0
-    lost = sum(source["explained_lost_ns"] or 0 for source in told["sources"])
-    assert lost + told["unattributed_lost_ns"] == pytest.approx(told["lost_ns"])
-    assert told["gaps"] <= gaps["count"]
-    for source in told["sources"]:
-        assert (source["reason"] is None) == (
-            source["explained_gaps"] is not None and source["explained_lost_ns"] is not None
-        )
-        if source["kind"] == "interrupt":
-            assert (source["explained_gaps"] or 0) <= source["count"] * 1.01
-    kinds = {source["kind"] for source in told["sources"]}
-    assert "switch" in kinds
-    assert (told["slices"] > 1) == (len(cpus) > 1), "slices need a CPU that is not measured"
+    done = probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "2.5")
+    gaps = read_result(read_document(done.document), JitterResult).cpus[0].gaps
+    assert gaps is not None
+    (slices,), told = gaps.slices, gaps.attribution
+    assert told is not None
+    assert told.gaps == sum(slices.gaps) <= gaps.count
+    assert sum(slices.lost_ns) <= gaps.lost_ns + len(slices.lost_ns)
+    assert sum(slices.length_ns) <= gaps.wall_s * 1e9 * 1.1
+    for period, sliced in zip(gaps.periods, slices.periods, strict=True):
+        assert period.period_ns == sliced.period_ns
+        assert sum(sliced.gaps) <= period.gaps
+        assert all(part <= whole for part, whole in zip(sliced.gaps, slices.gaps, strict=True))
+    explained = sum(source.explained_gaps or 0 for source in told.sources)
+    assert explained + told.unattributed_gaps == pytest.approx(told.gaps)
+    assert told.unattributed_gaps >= 0
+    lost_ns = sum(source.explained_lost_ns or 0 for source in told.sources)
+    assert lost_ns + told.unattributed_lost_ns == pytest.approx(told.lost_ns)
+    for source in told.sources:
+        if source.kind == "interrupt":
+            assert (source.explained_gaps or 0) <= source.count * 1.01
+    assert "switch" in {source.kind for source in told.sources}
+    assert (told.slices > 1) == (len(cpus) > 1), "slices need a CPU that is not measured"
 
 
 def test_jitter_periods_agree_with_the_gaps(probe: Probe, cpus: list[int]) -> None:

@@ -36,6 +36,7 @@ def test_answers_are_known(name: str, answers: Callable[..., CompletedProcess[st
 SABOTAGE: Final = {
     "gap_period": ("gaps", "periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
     "gap_longest": ("gaps", "gaps.c", "gaps->ring[k].ticks >= ticks", "gaps->ring[k].ticks > ticks"),
+    "slices": ("sliced", "slices.c", "at[slices + 1] <= known", "at[slices] <= known"),
     "trace_lost": ("tracing", "tracing.c", "lost += strtoll", "lost = strtoll"),
     "trace_osnoise": (
         "tracing",

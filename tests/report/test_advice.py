@@ -40,7 +40,8 @@ from calibration.results.health import read_health
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.runner.health import KINDS
-from calibration.sutprobe.jitter import Attribution, GapSource, Period
+from calibration.sutprobe.attribution import Attribution, GapSource
+from calibration.sutprobe.jitter import Period
 from calibration.sutprobe.tracing import Traced, TracedCause, TracedView
 from calibration.validity import Validity, flag
 from tests.report.report_documents import (

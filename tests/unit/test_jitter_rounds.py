@@ -15,7 +15,6 @@ from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.jitter import (
     GapBin,
     GapRate,
-    GapSource,
     GapView,
     JitterCpu,
     JitterResult,
@@ -124,14 +123,6 @@ def simulated(seed: int, count: int = 400, mean: float = 7.5) -> list[int]:
 def period(period_ns: float, gaps: int, median_ns: float = 5e3, window_ns: float = 1e4) -> Period:
     return GAPS.periods[0].model_copy(
         update={"period_ns": period_ns, "gaps": gaps, "cycles": gaps, "median_ns": median_ns, "window_ns": window_ns}
-    )
-
-
-def source(name: str, kind: str, count: float, gaps: float | None, reason: str | None = None) -> GapSource:
-    lost = None if gaps is None else 100 * gaps
-    return GapSource.model_validate(
-        {"source": name, "kind": kind, "count": count, "rate_per_s": 1.0}
-        | {"explained_gaps": gaps, "explained_lost_ns": lost, "reason": reason}
     )
 
 
@@ -318,44 +309,13 @@ def test_no_gap_of_a_period_is_lost() -> None:
     assert sum(one.gaps for one in whole.periods) == sum(one.gaps for periods in rounds for one in periods)
 
 
-def test_causes_add_up_to_all_gaps() -> None:
+def test_the_slices_of_all_rounds_are_kept() -> None:
+    whole = gaps_of(RECORDED, round_of(slices=()), RECORDED)
+    assert whole.slices == (*GAPS.slices, *GAPS.slices)
     assert GAPS.attribution is not None
-    first = GAPS.attribution.model_copy(
-        update={
-            "sources": (source("LOC", "interrupt", 50, 48), source("steal", "steal", 3, None, "in ms")),
-            "gaps": 100,
-            "unattributed_gaps": 52.0,
-            "lost_ns": 10_000.0,
-            "unattributed_lost_ns": 5_200.0,
-        }
-    )
-    second = first.model_copy(
-        update={
-            "slices": 150,
-            "sources": (
-                source("LOC", "interrupt", 25, None, "too few"),
-                source("RES", "interrupt", 4, 4),
-                source("steal", "steal", 1, None, "in ms"),
-            ),
-            "unattributed_gaps": 96.0,
-            "unattributed_lost_ns": 9_600.0,
-        }
-    )
-    whole = gaps_of(round_of(attribution=first), round_of(attribution=None), round_of(attribution=second)).attribution
-    assert whole is not None
-    seconds = 200 * first.slice_s
-    assert [(one.source, one.count, one.explained_gaps, one.reason) for one in whole.sources] == [
-        ("LOC", 75, 48, "too few"),
-        ("RES", 4, 4, None),
-        ("steal", 4, None, "in ms"),
-    ]
-    assert whole.sources[0].rate_per_s == pytest.approx(75 / seconds)
-    assert whole.slices == 200
-    assert whole.slice_s == pytest.approx(first.slice_s)
-    assert whole.gaps == 200 == whole.unattributed_gaps + sum(one.explained_gaps or 0 for one in whole.sources)
-    assert whole.lost_ns == whole.unattributed_lost_ns + sum(one.explained_lost_ns or 0 for one in whole.sources)
-    assert (whole.unattributed_share, whole.unattributed_lost_share) == (0.74, 0.74)
-    assert gaps_of(round_of(attribution=None), round_of(attribution=None)).attribution is None
+    assert whole.attribution is not None
+    assert whole.attribution.gaps == 2 * GAPS.attribution.gaps
+    assert gaps_of(round_of(slices=()), round_of(slices=())).attribution is None
 
 
 def test_what_was_traced_in_one_round_is_kept() -> None:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gaps: buckets, periods among made gaps, the longest, what made them. */
+/* Gaps: buckets, periods among made gaps, the longest. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attribution.h"
+#include "clock.h"
 #include "host.h"
+#include "periods.h"
 #include "random.h"
-#include "tracing.h"
 
 static bool case_gap_buckets(struct error *error)
 {
@@ -204,64 +204,6 @@ static bool case_gap_period(struct error *error)
 	return true;
 }
 
-/* Sources with known shares in the gaps of 200 slices: each is given its own, the steady one is not guessed. */
-static bool case_gap_attribution(struct error *error)
-{
-	enum { SLICES = 200, RES = 0, SOURCES = 5 };
-	static uint64_t bounds[SLICES + 1];
-	static double counts[SLICES], lost[SLICES], rows[SOURCES][SLICES];
-	struct random random;
-	random_seed(&random, 5);
-	struct source sources[SOURCES - RES] = {{.label = "RES"},
-	                                        {.label = "CAL"},
-	                                        {.label = "EVEN"},
-	                                        {.label = "IDLE"},
-	                                        {.label = "TIMER", .class = SOURCE_SOFTIRQ}};
-	struct attribution made = {.slices = SLICES, .bounds = bounds, .sources = sources, .source_count = SOURCES - RES};
-	for (unsigned i = 0; i < SOURCES - RES; i++)
-		sources[i].slices = rows[i];
-	double res = 0, cal = 0, all = 0;
-	for (size_t r = 0; r < SLICES; r++) {
-		double noise = random_below(&random, 30);
-		bounds[r + 1] = bounds[r] + (uint64_t)(0.1 * clock_now_used.hz);
-		rows[0][r] = random_below(&random, 60);
-		rows[1][r] = random_below(&random, 100) < 20 ? random_below(&random, 300) : 0;
-		rows[2][r] = 25;
-		rows[3][r] = random_below(&random, 200);
-		rows[4][r] = random_below(&random, 40);
-		/* Each RES makes a gap of 5000 ticks, two CAL make one of 3000, each softirq makes some other 2000 longer; 40 in each
-		 * slice and the noise come from elsewhere. */
-		counts[r] = rows[0][r] + floor(rows[1][r] / 2) + 40 + noise;
-		lost[r] = 5000 * rows[0][r] + 3000 * floor(rows[1][r] / 2) + 2000 * rows[4][r] + 1000 * (40 + noise);
-		res += rows[0][r];
-		cal += floor(rows[1][r] / 2);
-		all += counts[r];
-		made.gaps += (uint64_t)counts[r];
-		made.lost_ticks += (uint64_t)lost[r];
-	}
-	attribution_solve(&made, counts, lost);
-	EXPECT(sources[0].gaps.known && fabs(sources[0].gaps.amount / res - 1) < 0.1);
-	EXPECT(sources[0].lost.known && fabs(sources[0].lost.amount / (5000 * res) - 1) < 0.1);
-	EXPECT(sources[1].gaps.known && fabs(sources[1].gaps.amount / cal - 1) < 0.1);
-	EXPECT(!sources[2].gaps.known);
-	EXPECT(sources[3].gaps.known && sources[3].gaps.amount < 0.05 * all);
-	EXPECT(!sources[4].gaps.known && sources[4].lost.known && sources[4].lost.amount > 0);
-	EXPECT(fabs(made.unattributed_gaps / (all - res - cal) - 1) < 0.1);
-	/* The same without slices to compare: nothing is told. */
-	struct source few[SOURCES - RES];
-	memcpy(few, sources, sizeof(few));
-	for (unsigned i = 0; i < SOURCES - RES; i++) {
-		few[i].gaps.known = few[i].lost.known = false;
-		few[i].gaps.amount = few[i].lost.amount = 0;
-	}
-	struct attribution short_look = made;
-	short_look.slices = 1;
-	short_look.sources = few;
-	attribution_solve(&short_look, counts, lost);
-	EXPECT(!few[0].gaps.known && few[0].reason && short_look.unattributed_gaps == (double)made.gaps);
-	return true;
-}
-
 /* More gaps than the ring holds, with the longest among those that come after it is full. */
 static bool case_gap_longest(struct error *error)
 {
@@ -319,7 +261,6 @@ static const struct host_case cases[] = {
 	{"gap_buckets", case_gap_buckets},
 	{"gap_period", case_gap_period},
 	{"gap_longest", case_gap_longest},
-	{"gap_attribution", case_gap_attribution},
 };
 
 int main(void)
