@@ -91,8 +91,9 @@ def files_of(description: Mapping[str, Any]) -> dict[str, str]:
 
 def unpack(description: Mapping[str, Any], root: Path) -> Context:
     """Write the machine's files below *root* and return its parsed context."""
-    for path, text in files_of(description).items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    files = {root / path: text for path, text in files_of(description).items()}
+    for folder in {path.parent for path in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
     return load(root)

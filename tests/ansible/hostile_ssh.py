@@ -109,12 +109,8 @@ def answer_of(command, line):
     answer = json.loads(line)
     if command == "facts":
         answer["identity"] = spoil(answer["identity"])
-        if MOOD == "preflight":
-            answer["machine"] = hostile()
-    if command == "start":
-        answer = {"refused": hostile()} if MOOD == "start" else answer
-        if "capture" in answer:
-            answer["capture"] = spoil_capture(answer["capture"])
+    if command == "start" and "capture" in answer:
+        answer["capture"] = spoil_capture(answer["capture"])
     return json.dumps(answer | magic()) + "\n"
 
 
@@ -147,9 +143,7 @@ def main():
     given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
     done = subprocess.run(["/bin/sh", "-c", script], input=given, capture_output=True, check=False)
     output = done.stdout.decode("utf-8", "replace")
-    if MOOD == "garbage" and command == "watch":
-        output = hostile()
-    elif framed := re.fullmatch(r"(begin-\w+\n)(\{.*\n)(end-\w+\n)?", output, re.DOTALL):
+    if framed := re.fullmatch(r"(begin-\w+\n)(\{.*\n)(end-\w+\n)?", output, re.DOTALL):
         begin, answer, end = framed.groups(default="")
         first, *records = answer.splitlines()
         answer = answer_of(command, first) + "".join(map(record_of, records))
