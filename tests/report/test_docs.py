@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import click
 import pytest
 import yaml
+from ansible.inventory import manager
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import roles
@@ -385,6 +386,41 @@ def test_named_paths_exist(path: Path) -> None:
         if re.match(rf"({ROOTS})/", pattern) and "<" not in pattern:
             assert list(CHECKOUT.glob(pattern)), pattern
     assert sorted(item for item in named - MADE if not (CHECKOUT / item).exists()) == []
+
+
+PLACEHOLDER = re.compile(r"\{[^{}\n]*\}|%[-.\d]*[a-z]+|\.\.\.")
+"""What a message fills in, in Python, C, Jinja, and on a page."""
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[\w…/.-]+", PLACEHOLDER.sub("…", text))
+
+
+def quoted_messages() -> list[str]:
+    """Return the first column of the table of troubles, and the terms that are messages."""
+    text = (DOCS / "guide" / "trouble.rst").read_text(encoding="utf-8")
+    *_, table, _ = re.split(r"(?m)^=+  =+$", text)
+    rows = [re.split(r"  +", line)[0] for line in table.splitlines() if line]
+    terms = [line for line in text.splitlines() if re.fullmatch(r"``[^`]+``(, ``[^`]+``)*", line)]
+    return [*rows, *(term for line in terms for term in re.findall(r"``([^`]+)``", line))]
+
+
+@cache
+def code() -> str:
+    """Return the code, with placeholders of one form and literals joined that continue."""
+    places = [CHECKOUT / name for name in ("calibration", "ansible/plugins", "playbooks")]
+    files = [path for place in places for path in place.rglob("*") if path.suffix in {".py", ".c", ".yml"}]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [*sorted(files), Path(manager.__file__)])
+    return PLACEHOLDER.sub("…", re.sub(r'"\s*\n\s*\w{0,2}"', "", text))
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_a_quoted_message_is_printed_by_the_code(message: str) -> None:
+    """Word by word, of which half at most may be filled in."""
+    told = words(message.removesuffix("..."))
+    pattern = r"[^\w…]+".join(rf"(?:{re.escape(word)}|[\w.…]*…[\w.…]*)" for word in told)
+    found = (words(match[0]) for match in re.finditer(pattern, code()))
+    assert any(2 * sum(map(str.__eq__, told, printed)) >= len(told) for printed in found)
 
 
 # The site
