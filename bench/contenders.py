@@ -26,7 +26,7 @@ from calibration.measurements.traffic import Part, group_text
 from calibration.measurements.traffic_shape import ShapeSettings, extra_options, widths
 from calibration.measurements.wakeup import WakeupResult
 from calibration.percentiles import percentile
-from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
 from calibration.sutprobe.document import read_result
 from calibration.sutprobe.jitter import JitterResult
@@ -291,17 +291,25 @@ def _our_bandwidth(machine: Machine, quantity: str, program: str, shape: Mapping
     return (program, *words.split(), *(part for option, value in shape.items() for part in (f"--{option}", value)))
 
 
+KEPT: Final = 4  # settings of each search that are measured beside the peers
+
+
+def _looked_mb_s(look: BandwidthPoint) -> float:
+    return max(median(placement.windows_mb_s) for placement in look.placements or ())
+
+
 def our_searches(machine: Machine, quantity: str, program: str) -> Iterator[tuple[str, ...]]:
     """Yield the commands that search our access shapes once, as a plan does once for a platform: one per width."""
     for width in widths(machine.context, ShapeSettings()):
-        shape = {**machine.search, "width": width, "keep-best": "4", "placements": "3", "windows": "5"}
+        shape = {**machine.search, "width": width, "keep-best": str(KEPT)}
         yield _our_bandwidth(machine, quantity, program, shape)
 
 
 def our_best(machine: Machine, quantity: str, program: str, searched: Sequence[Output]) -> Iterator[Contender]:
-    """Yield a contender for each of the settings that the searches found best and measured again."""
-    for point in (point for output in searched for point in read_result(document_of(output), BandwidthResult).points):
-        if point.phase == "full" and point.placements:
+    """Yield a contender for each of the settings that the searches found best."""
+    for output in searched:
+        looks = [look for look in read_result(document_of(output), BandwidthResult).points if look.placements]
+        for point in sorted(looks, key=_looked_mb_s)[-KEPT:]:
             shape = {option: str(getattr(point, option.replace("-", "_"))) for option in (*machine.search, "width")}
             if shape.get("hint") == "none":
                 del shape["hint"]

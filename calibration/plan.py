@@ -95,7 +95,7 @@ def make_plan(
             switched.append(step)
         else:
             not_planned.append(NotPlanned(kind=step.kind, what=step.title, reason=NO_CONSENT))
-    steps = [step.in_rounds(1 if declaration(step.kind).once else profile.rounds) for step in (*steps, *switched)]
+    steps = [step.in_rounds(1 if _is_once(step) else profile.rounds) for step in (*steps, *switched)]
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
         for kind, reason in profile.not_measured.items()
@@ -121,6 +121,10 @@ def make_plan(
         last_level_cache=last_level_cache,
         mlc=profile.mlc if context.processor.architecture == ARCHITECTURE else (),
     )
+
+
+def _is_once(step: Step) -> bool:
+    return step.part_of is not None or declaration(step.kind).once
 
 
 def _declared(context: Context, profile: Profile, kept: ShapeReference | None) -> Iterator[Planned]:

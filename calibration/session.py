@@ -43,6 +43,7 @@ from calibration.preflight.checks import Check, taken_over_check
 from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
 from calibration.results.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, Collector, read_record
 from calibration.results.attempts import (
+    chosen,
     has_begun,
     has_ended,
     mlc_commands,
@@ -69,6 +70,7 @@ from calibration.results.records import (
 )
 from calibration.runner.bundle import runner
 from calibration.runner.directory import JOB, PLAN
+from calibration.runner.rounds import chosen_words
 from calibration.tuning import not_restored
 
 Say = Callable[[str, str | None], None]
@@ -306,10 +308,10 @@ def _programs(
         source_sha256=built.source_sha256,
     )
     record_kernels(begun.directory, kernels)
-    left = unmeasured(begun.directory)
+    left, searched = unmeasured(begun.directory), chosen(begun.directory)
     plan: dict[str, Any] = {
         "seed": begun.plan.seed,
-        "steps": [_step(step, *left[step.id]) for step in begun.plan.steps],
+        "steps": [_step(step, left[step.id], searched) for step in begun.plan.steps],
         "before": [],
         "after": [],
     }
@@ -327,22 +329,15 @@ def _programs(
     return plan, programs
 
 
-def _step(step: Step, left: Sequence[int], again: Sequence[str]) -> dict[str, Any]:
-    """Return *step* in the runner's form, with the rounds *left*, and what repeats the first one's choice."""
-    return {
-        "id": step.id,
-        "title": step.title,
-        "argv": list(step.argv),
-        "first_round": list(step.first_round),
-        "seeded": step.seeded,
-        "rounds": step.rounds if len(left) == step.rounds else list(left),
-        "again": list(again),
-        "figures": None if step.figures is None else list(step.figures),
-        "more_rounds": step.more_rounds,
-        "target_half_width": step.target_half_width,
-        "deadline_s": step.deadline_s,
-        "prefetchers": step.prefetchers,
-    }
+def _step(step: Step, left: Sequence[int], searched: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return *step* for the runner, with the rounds *left*, and as its command what was *searched* before."""
+    made = step.model_dump(mode="json")
+    if step.choice is not None and step.choice.step in searched:
+        made["argv"] += chosen_words(made["choice"], searched[step.choice.step])
+        made["choice"] = None
+    if len(left) < step.rounds:
+        made["rounds"] = list(left)
+    return made
 
 
 def _checker_step(request: Request, digest: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.cpulists import format_cpulist, parse_cpulist
-from calibration.measurements.base import Step
+from calibration.measurements.base import SEARCH_SUFFIX, Step
 from calibration.measurements.traffic import read_group
 from calibration.measurements.traffic_shape import CACHE_SUFFIX
 from calibration.sutprobe.tracing import Traced
@@ -255,21 +255,19 @@ RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
 def answer(step: Step) -> dict[str, Any]:
     """Return sutprobe's document for *step*: a recorded one, repeated for all that was asked."""
     named = [RECORDED / f"{name}.json" for name in (step.id, step.kind)]
-    others = [
-        path for path in sorted(RECORDED.glob(f"{step.kind}-*.json")) if _in_caches(path.stem) == _in_caches(step.id)
-    ]
+    others = [path for path in sorted(RECORDED.glob(f"{step.kind}-*.json")) if _form(path.stem) == _form(step.id)]
     path = next(path for path in (*named, *others) if path.exists())
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     document["argv"] = list(step.argv)
-    grow = GROWN.get(step.kind)
+    grow = None if _form(step.id) == SEARCH_SUFFIX and step.kind in SHORT else GROWN.get(step.kind)
     if grow is not None:
         grow(document, step)
     return document
 
 
-def _in_caches(name: str) -> bool:
-    """Tell whether a step searches in caches: no other of its kind has such points."""
-    return name.endswith(CACHE_SUFFIX)
+def _form(name: str) -> str:
+    """Return the end of a step's name if others of its kind have no such answers."""
+    return next((suffix for suffix in (CACHE_SUFFIX, SEARCH_SUFFIX) if name.endswith(suffix)), "")
 
 
 def options(step: Step, name: str) -> list[str]:
@@ -329,7 +327,7 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
     groups = options(step, "group")
     points = document["result"]["points"]
     one_by_one = len(groups) > 2  # a point for each group, not all points with all of them
-    if _in_caches(step.id):  # all settings of a group, of each mix
+    if _form(step.id) == CACHE_SUFFIX:  # all settings of a group, of each mix
         settings = points[: len(points) // len(document["parameters"]["group"])]
         mixes = options(step, "mix")[0].split(",")
         numbered = [(group, {**point, "mix": mix}) for group in groups for mix in mixes for point in settings]
@@ -384,6 +382,9 @@ def _matrix(document: dict[str, Any], step: Step) -> None:
         {**recorded, "writer": writer, "reader": reader} for writer, reader in pairs if writer != reader
     ]
 
+
+SHORT = {"c2c_matrix", "loaded_latency"}
+"""Kinds whose search has an answer of the same length on every machine."""
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter,

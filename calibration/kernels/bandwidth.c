@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Bandwidth: what a group of CPUs moves to and from memory in the windows when all of them were running. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "course.h"
@@ -82,15 +80,15 @@ static const struct option table[] = {
 	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.1", 0, 3600, "length of a window"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the order of points in each placement"),
-	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
+	/* 0: no search. What it finds is to be measured by another command: the best of many looks is partly luck. */
 	OPTION_ROW_U64(
 		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
-		"look at settings briefly, then measure the best M and the best without delay; of hints, lines and "
-		"instructions the first of each is looked at with everything, others with what was best; 0: measure every one"),
+		"only look at settings, briefly, and choose the best M and the best without delay for --only; of hints, lines "
+		"and instructions the first of each is looked at with everything, others with what was best; 0: measure all"),
 	OPTION_ROW_OPTIONAL_LIST(
 		"--only", &options.only, "N[,N...]", 0, UINT32_MAX,
-		"in place of a search: measure the settings of these numbers, counted from 0 by group, mix, "
-		"size, streams, prefetch distance, hint, lines, instruction and delay, the last fastest"),
+		"measure the settings of these numbers, counted from 0 by group, mix, size, streams, prefetch distance, hint, "
+		"lines, instruction and delay, the last fastest"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
 	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
 	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
@@ -112,8 +110,6 @@ struct point {
 	struct load_shape shape;
 	size_t search;   /* settings of one group, mix and size belong together */
 	uint64_t number; /* of the setting, among all */
-	bool scan;
-	uint64_t windows;
 	uint64_t skew_ticks;
 	struct error error;
 	struct placement *placements;
@@ -152,7 +148,7 @@ static struct {
 	size_t search_count;
 	struct point **points;
 	size_t count;
-	uint64_t *chosen; /* numbers of the settings that a search has chosen */
+	uint64_t *chosen; /* numbers of the settings that the search has chosen */
 	size_t chosen_count;
 	bool admitted; /* what is kept to the end was asked for */
 } results;
@@ -295,9 +291,27 @@ static size_t settings_of(size_t mix)
 	return results.mixes[mix].count * options.delays.count;
 }
 
+/* Whether settings are only looked at. */
+static bool is_search(void)
+{
+	return options.keep_best > 0;
+}
+
+static uint64_t windows(void)
+{
+	return is_search() ? SCAN_WINDOWS : common.windows;
+}
+
+static double window_s(void)
+{
+	return is_search() ? SCAN_WINDOW_S : common.window_s;
+}
+
 static bool prepare_only(struct error *error)
 {
 	uint64_t count = 0;
+	if (is_search() && options.only.count)
+		return error_set(error, ERROR_USAGE, "--only: not with --keep-best");
 	for (size_t i = 0; i < options.groups.count; i++)
 		for (size_t k = 0; k < options.mixes.count; k++)
 			count += sizes_of(i) * settings_of(k);
@@ -308,15 +322,6 @@ static bool prepare_only(struct error *error)
 			                 (unsigned long long)count, (unsigned long long)number);
 	}
 	return true;
-}
-
-/* Whether settings are looked at before any is measured. */
-static bool is_search(void)
-{
-	size_t most = 0;
-	for (size_t k = 0; k < options.mixes.count; k++)
-		most = settings_of(k) > most ? settings_of(k) : most;
-	return options.keep_best > 0 && most > 1 && !options.only.count;
 }
 
 /* Whether every size, common or of a group, is one that the mixes can have. */
@@ -349,7 +354,7 @@ static bool prepare(struct error *error)
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
-static void add_point(size_t number, const struct candidate *candidate, uint64_t delay, bool scan)
+static void add_point(size_t number, const struct candidate *candidate, uint64_t delay)
 {
 	const struct search *search = &results.searches[number];
 	struct point *point = allocate(1, sizeof(*point));
@@ -362,18 +367,11 @@ static void add_point(size_t number, const struct candidate *candidate, uint64_t
 	point->search = number;
 	point->number = search->first + (uint64_t)(candidate - search->candidates->list) * options.delays.count + place;
 	point->buffer_bytes = search->buffer_bytes;
-	point->scan = scan;
-	point->windows = scan ? SCAN_WINDOWS : common.windows;
-	point->wanted = scan ? 1 : common.placements;
+	point->wanted = is_search() ? 1 : common.placements;
 	point->placements = allocate(point->wanted, sizeof(*point->placements));
 	generator_need(&results.generator, search->group, generator_thread_bytes(point->shape.mix, search->buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
-}
-
-static double window_s(const struct point *point)
-{
-	return point->scan ? SCAN_WINDOW_S : common.window_s;
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
@@ -382,10 +380,10 @@ static void keep_run(struct point *point, uint64_t seed)
 	struct generator *generator = &results.generator;
 	struct placement *placement = &point->placements[point->count];
 	struct evidence *evidence = &placement->evidence;
-	placement->window_rates = allocate(point->windows, sizeof(double));
+	placement->window_rates = allocate(windows(), sizeof(double));
 	placement->thread_rates = allocate(point->group->count, sizeof(double));
-	generator_add_rates(generator, placement->window_rates, placement->thread_rates, point->windows,
-	                    window_s(point) * clock_now_used.hz);
+	generator_add_rates(generator, placement->window_rates, placement->thread_rates, windows(),
+	                    window_s() * clock_now_used.hz);
 	generator_take_evidence(generator, evidence);
 	evidence->seed = seed;
 	evidence->counters = pmu_take(generator->pmu, PMU_ALL, generator_progress, generator);
@@ -400,7 +398,7 @@ static void open_course(struct point *point, double windows_s)
 {
 	struct generator *generator = &results.generator;
 	generator->course = NULL;
-	if (options.course_s <= 0 || point->scan)
+	if (options.course_s <= 0 || is_search())
 		return;
 	generator->course_s = options.course_s;
 	generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2);
@@ -411,14 +409,12 @@ static void open_course(struct point *point, double windows_s)
 static bool measure_point(struct point *point, uint64_t seed, struct error *error)
 {
 	struct generator *generator = &results.generator;
-	double settle_s = point->scan ? SCAN_SETTLE_S : SETTLE_S;
-	double windows_s = window_s(point) * (double)point->windows;
+	double settle_s = is_search() ? SCAN_SETTLE_S : SETTLE_S, windows_s = window_s() * (double)windows();
 	size_t complete = point->count;
 	if (stop_error(error) || !load_instruction_there(point->shape.instruction, error) ||
 	    !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
 		return false;
 	supervise_avoid(&point->group->cpus);
-	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
 	open_course(point, windows_s);
 	bool good = generator_run_windows(generator, settle_s, windows_s, error);
 	if (good)
@@ -453,10 +449,10 @@ static void demand_results(struct demand *demand)
 {
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
-		/* A point that is only looked at may be measured in full as well, and stands for those looked at after it. */
-		uint64_t numbers = 2 * common.windows + point->group->count;
-		uint64_t runs = common.placements + (point->scan ? 1 + extra_values() : 0);
-		demand_other(demand, sizeof(*point), 1 + point->scan * (1 + extra_values()));
+		/* A point of a search stands for those looked at after it. */
+		uint64_t numbers = 2 * windows() + point->group->count, points = is_search() ? 1 + extra_values() : 1;
+		uint64_t runs = points * point->wanted;
+		demand_other(demand, sizeof(*point), points);
 		demand_other(demand, sizeof(*point->placements), runs);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
@@ -468,12 +464,7 @@ static void demand_results(struct demand *demand)
 static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	double shortest_s = common.window_s, windows_s = shortest_s * (double)common.windows;
-	if (is_search()) {
-		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
-		shortest_s = fmin(shortest_s, SCAN_WINDOW_S);
-	}
-	generator->log_every_s = shortest_s / LOG_PER_WINDOW;
+	generator->log_every_s = window_s() / LOG_PER_WINDOW;
 	for (size_t i = 0; i < generator->buffer_count; i++)
 		generator->buffers[i].error = (struct error){0};
 	for (;;) {
@@ -481,7 +472,7 @@ static bool admit(struct error *error)
 		struct demand demand = {.pages = generator->chosen, .again = results.admitted};
 		if (!demand.again)
 			demand_results(&demand);
-		generator_demand(generator, SETTLE_S + windows_s, &demand);
+		generator_demand(generator, SETTLE_S + window_s() * (double)windows(), &demand);
 		if (generator_admit(generator, &demand, &refused)) {
 			results.admitted = true;
 			return true;
@@ -495,7 +486,7 @@ static bool admit(struct error *error)
 
 static double scanned_rate(const struct point *point)
 {
-	return statistics_median(point->placements[0].window_rates, point->windows);
+	return statistics_median(point->placements[0].window_rates, windows());
 }
 
 /* The best of what was looked at of a candidate; NULL where that gave nothing. */
@@ -505,9 +496,8 @@ static const struct point *look_at(size_t search, size_t candidate)
 	uint64_t first = results.searches[search].first + candidate * options.delays.count;
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
-		if (point->scan && point->search == search && point->number >= first &&
-		    point->number < first + options.delays.count && point->error.code == ERROR_NONE && point->count &&
-		    (!best || scanned_rate(point) > scanned_rate(best)))
+		if (point->search == search && point->number >= first && point->number < first + options.delays.count &&
+		    point->error.code == ERROR_NONE && point->count && (!best || scanned_rate(point) > scanned_rate(best)))
 			best = point;
 	}
 	return best;
@@ -574,7 +564,7 @@ static void add_neighbours(size_t number, unsigned extra, size_t value, unsigned
 	}
 	/* With one extra, each is tried where it does best; with more, only on top of what is best of all. */
 	if (best && (extras == 1 || best == best_look(number)) && !is_point(number, &candidates->list[chosen]))
-		add_point(number, &candidates->list[chosen], best->shape.delay, true);
+		add_point(number, &candidates->list[chosen], best->shape.delay);
 }
 
 /* Looks at what has so many extras. */
@@ -599,9 +589,9 @@ static void measure_in_order(struct point *const *points, size_t count, uint64_t
 }
 
 /* One placement: buffers mapped and filled once, and every point that is not done measured on them, in a random order, so
- * that drift and warmth do not follow the setting; `search`: and further looks that follow from these. A thread that could not
+ * that drift and warmth do not follow the setting; in a search also looks that follow from these. A thread that could not
  * be pinned, or a buffer that did not stay in place, is wrong with the points that use it. */
-static void measure_placement(struct point **points, size_t count, uint64_t seed, bool search)
+static void measure_placement(struct point **points, size_t count, uint64_t seed)
 {
 	struct generator *generator = &results.generator;
 	struct error error = {0};
@@ -613,7 +603,7 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 	}
 	if (opened)
 		measure_in_order(points, count, seed);
-	for (unsigned extras = 1; opened && search && extras <= EXTRAS && !stop_requested(); extras++) {
+	for (unsigned extras = 1; opened && is_search() && extras <= EXTRAS && !stop_requested(); extras++) {
 		size_t first = results.count;
 		add_looks(extras);
 		if (results.count == first)
@@ -631,22 +621,22 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 	}
 }
 
-/* Measures those points from `first` on until each has what was asked for. */
-static void measure_points(size_t first, bool search)
+/* Measures all points until each has what was asked for. */
+static void measure_points(void)
 {
-	size_t count = results.count - first;
+	size_t count = results.count;
 	struct point **left = allocate(count, sizeof(*left));
 	for (uint64_t number = 0;; number++) {
 		size_t todo = 0;
 		uint64_t seed = random_derive(common.seed, 0, number);
 		for (size_t i = 0; i < count; i++) {
-			struct point *point = results.points[first + i];
+			struct point *point = results.points[i];
 			if (!point->done && point->count < point->wanted)
 				left[todo++] = point;
 		}
 		if (!todo)
 			break;
-		measure_placement(left, todo, seed, search);
+		measure_placement(left, todo, seed);
 	}
 	free(left);
 }
@@ -678,8 +668,7 @@ static bool is_wanted(uint64_t number)
 	return wanted;
 }
 
-/* The settings of a group, mix and size. Where there is a search they are only looked at first, and those with extras after
- * the others. */
+/* The settings of a group, mix and size; in a search those with extras follow from looks at the others. */
 static void add_settings(size_t number)
 {
 	const struct search *search = &results.searches[number];
@@ -687,7 +676,7 @@ static void add_settings(size_t number)
 		for (size_t d = 0; d < options.delays.count; d++)
 			if (is_wanted(search->first + i * options.delays.count + d) &&
 			    (!is_search() || extras_of(&search->candidates->list[i]) == 0))
-				add_point(number, &search->candidates->list[i], options.delays.values[d], is_search());
+				add_point(number, &search->candidates->list[i], options.delays.values[d]);
 }
 
 static int by_number(const void *a, const void *b)
@@ -696,22 +685,19 @@ static int by_number(const void *a, const void *b)
 	return (*left)->number<(*right)->number ? -1 : (*left)->number>(*right)->number;
 }
 
-/* Adds, to be measured in full, the best of the settings that were looked at, in their order. */
-static void add_best(size_t number, size_t looked)
+/* Chooses the best of the settings of a search, in their order. */
+static void choose(size_t number)
 {
-	struct point **points = allocate(looked, sizeof(*points));
-	bool *chosen = allocate(looked, sizeof(*chosen));
-	const struct search *search = &results.searches[number];
+	struct point **points = allocate(results.count, sizeof(*points));
+	bool *chosen = allocate(results.count, sizeof(*chosen));
 	size_t count = 0;
-	for (size_t i = 0; i < looked; i++)
+	for (size_t i = 0; i < results.count; i++)
 		if (results.points[i]->search == number)
 			points[count++] = results.points[i];
 	qsort(points, count, sizeof(struct point *), by_number);
 	choose_best(points, count, options.keep_best, chosen);
 	for (size_t i = 0; i < count; i++)
 		if (chosen[i]) {
-			size_t place = (points[i]->number - search->first) / options.delays.count;
-			add_point(number, &search->candidates->list[place], points[i]->shape.delay, false);
 			results.chosen = reallocate(results.chosen, results.chosen_count + 1, sizeof(*results.chosen));
 			results.chosen[results.chosen_count++] = points[i]->number;
 		}
@@ -719,7 +705,7 @@ static void add_best(size_t number, size_t looked)
 	free(points);
 }
 
-/* Adds the points of every group, mix and size. A search looks at settings on one placement, then measures the best. */
+/* Measures the points of every group, mix and size, or looks at them on one placement. */
 static void measure_all(void)
 {
 	uint64_t number = 0;
@@ -737,16 +723,10 @@ static void measure_all(void)
 	}
 	for (size_t i = 0; i < results.search_count; i++)
 		add_settings(i);
-	measure_points(0, is_search());
+	measure_points();
 	/* A search that was cut short chooses nothing. */
-	if (!is_search() || stop_requested())
-		return;
-	size_t looked = results.count;
-	for (size_t i = 0; i < results.search_count; i++)
-		add_best(i, looked);
-	if (results.chosen_count)
-		again_with("--only", results.chosen, results.chosen_count);
-	measure_points(looked, false);
+	for (size_t i = 0; is_search() && !stop_requested() && i < results.search_count; i++)
+		choose(i);
 }
 
 /* MB/s, 1 MB = 10^6 bytes, from lines per tick. */
@@ -760,8 +740,8 @@ static void placement_write(struct json *json, const struct point *point, const 
 	const struct evidence *evidence = &placement->evidence;
 	double model = mb_s(1, load_model_bytes(point->shape.mix)), program = mb_s(1, load_program_bytes(point->shape.mix));
 	evidence_begin_write(json, NULL, evidence);
-	json_f64s(json, "windows_mb_s", placement->window_rates, point->windows, model);
-	json_f64s(json, "program_windows_mb_s", placement->window_rates, point->windows, program);
+	json_f64s(json, "windows_mb_s", placement->window_rates, windows(), model);
+	json_f64s(json, "program_windows_mb_s", placement->window_rates, windows(), program);
 	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
 	evidence_write(json, evidence, &point->group->cpus);
 	course_write(json, "course", placement->course);
@@ -785,7 +765,6 @@ static void point_write(struct json *json, const struct point *point)
 	json_text(json, "width", results.generator.width->name);
 	json_u64(json, "delay", point->shape.delay);
 	json_u64(json, "buffer_bytes", point->buffer_bytes);
-	json_text(json, "phase", point->scan ? "scan" : "full");
 	json_u64(json, "threads", point->group->count);
 	load_accounting_write(json, point->shape.mix);
 	/* A run whose work was not proved is none. */
@@ -811,6 +790,11 @@ static bool write_results(struct json *result, struct error *error)
 		failed += results.points[i]->error.code != ERROR_NONE;
 	}
 	json_array_end(result);
+	if (json_array_known(result, "chosen", results.chosen_count > 0)) {
+		for (size_t i = 0; i < results.chosen_count; i++)
+			json_u64(result, NULL, results.chosen[i]);
+		json_array_end(result);
+	}
 	json_object_end(result);
 	return error_of_parts(error, "point", failed, results.count, &results.points[0]->error);
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "interference.h"
@@ -69,12 +68,11 @@ static const struct option table[] = {
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
 	/* None: who asks for all pairs gets all, and reads beforehand how long that takes. */
-	OPTION_ROW_F64(
-		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
-		"seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs"),
-	OPTION_ROW_OPTIONAL_LIST(
-		"--matrix-pairs", &options.matrix_pairs, "N[,SEED]", 0, 1ull << 53,
-		"in place of --matrix-budget-s: the first N pairs in the order of this seed, else of --seed"),
+	OPTION_ROW_F64("--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
+	               "only time the first of --all-pairs, and choose for --matrix-pairs as many as take so many seconds; "
+	               "0: measure"),
+	OPTION_ROW_OPTIONAL_LIST("--matrix-pairs", &options.matrix_pairs, "N[,SEED]", 0, 1ull << 53,
+	                         "a balanced sample: the first N pairs in the order of this seed, else of --seed"),
 };
 
 /* A pair of a matrix that was measured, without what only a pair of its own has. */
@@ -90,10 +88,10 @@ struct cell {
 	struct stretch threads;
 };
 
-/* Seconds that a matrix may take; 0: those of all its pairs, or of as many as asked for. */
-static double matrix_budget_s(void)
+/* Whether pairs are only timed. */
+static bool is_search(void)
 {
-	return options.matrix_pairs.count ? 0 : options.matrix_budget_s;
+	return options.matrix_budget_s > 0;
 }
 
 static enum method method_wanted(void)
@@ -109,6 +107,7 @@ struct matrix {
 	struct cpu_list cpus;
 	struct cell *cells;
 	size_t count, chosen;
+	uint64_t seed; /* of the order of the pairs */
 	struct thread_counts counts;
 	struct snapshot before, after;
 	uint64_t began_ns;
@@ -149,6 +148,8 @@ static bool prepare(struct error *error)
 		return error_set(error, ERROR_USAGE, "give --pair or --all-pairs; --help explains them");
 	if (options.matrix_pairs.count && (!options.all_pairs.count || options.matrix_pairs.count > 2))
 		return error_set(error, ERROR_USAGE, "--matrix-pairs: must be a number and a seed, with --all-pairs");
+	if (is_search() && (!options.all_pairs.count || options.pairs.count || options.matrix_pairs.count))
+		return error_set(error, ERROR_USAGE, "--matrix-budget-s: must be with --all-pairs alone");
 	if (!home_parse(options.home, &asked.home, &asked.node))
 		return error_set(error, ERROR_USAGE, "--home: must be a node up to %u, writer or reader, not '%s'",
 		                 PAIRS_HOME_MAX, options.home);
@@ -249,12 +250,12 @@ static void estimate(struct matrix *matrix)
 	size_t all = matrix->sampler.count;
 	matrix->pair_s /= (double)matrix->estimated_on;
 	matrix->expected_s = matrix->pair_s * (double)all;
-	if (matrix_budget_s() > 0 && matrix->expected_s > matrix_budget_s())
-		matrix->chosen = (size_t)(matrix_budget_s() / matrix->pair_s);
+	if (is_search() && matrix->expected_s > options.matrix_budget_s)
+		matrix->chosen = (size_t)(options.matrix_budget_s / matrix->pair_s);
 	if (matrix->chosen < matrix->count)
 		matrix->chosen = matrix->count;
-	fprintf(stderr, "sutprobe: c2c: %zu pairs, %.4f s each by the first %zu: %.1f s; %zu will be measured\n", all,
-	        matrix->pair_s, matrix->estimated_on, matrix->expected_s, matrix->chosen);
+	fprintf(stderr, "sutprobe: c2c: %zu pairs, %.4f s each by the first %zu: %.1f s; %zu chosen\n", all, matrix->pair_s,
+	        matrix->estimated_on, matrix->expected_s, matrix->chosen);
 }
 
 static void measure_cell(struct matrix *matrix, struct request *request)
@@ -284,15 +285,14 @@ static void measure_cells(struct matrix *matrix)
 	uint64_t reported_ns = clock_raw_ns();
 	matrix->chosen = options.matrix_pairs.count ? options.matrix_pairs.values[0] : matrix->sampler.count;
 	matrix->began_ns = reported_ns;
-	while (matrix->count < matrix->chosen && !stop_error(&matrix->stopped)) {
+	while (matrix->count < matrix->chosen && !(is_search() && matrix->expected_s > 0) &&
+	       !stop_error(&matrix->stopped)) {
 		struct request *request = sampler_next(&matrix->sampler);
 		if (!request)
 			break;
 		measure_cell(matrix, request);
 		uint64_t now_ns = clock_raw_ns();
 		double spent_s = (double)(now_ns - matrix->began_ns) / 1e9;
-		if (matrix_budget_s() > 0 && spent_s >= matrix_budget_s())
-			matrix->chosen = matrix->count; /* later pairs took longer than the first */
 		if (now_ns - reported_ns >= PROGRESS_NS) {
 			reported_ns = now_ns;
 			fprintf(stderr, "sutprobe: c2c: %zu of %zu pairs after %.0f s\n", matrix->count, matrix->chosen, spent_s);
@@ -364,12 +364,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 	if (left) {
 		json_object_begin(json, NULL);
 		json_text(json, "code", why.code == ERROR_NONE ? "sampled" : error_name(why.code));
-		if (why.code == ERROR_NONE && options.matrix_pairs.count)
-			error_set(&why, ERROR_DEADLINE, "%zu of %zu pairs were left out by --matrix-pairs", left, count);
 		if (why.code == ERROR_NONE)
-			error_set(&why, ERROR_DEADLINE,
-			          "%zu of %zu pairs were left out: all would take %.1f s, more than --matrix-budget-s %g", left,
-			          count, matrix->expected_s, options.matrix_budget_s);
+			error_set(&why, ERROR_DEADLINE, "%zu of %zu pairs were left out", left, count);
 		json_text(json, "message", why.message);
 		json_array_begin(json, "pairs");
 		for (size_t i = 0, next; i < count; i = next) {
@@ -391,16 +387,6 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 	bool asked = options.all_pairs.count > 0;
 	if (matrix->count)
 		qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
-	/* Null: no matrix, or no pair of it could be measured. */
-	if (json_object_known(json, "estimate", matrix->expected_s > 0)) {
-		json_u64(json, "pairs", matrix->sampler.count);
-		json_u64(json, "measured_on", matrix->estimated_on);
-		json_f64(json, "pair_s", matrix->pair_s);
-		json_f64(json, "expected_s", matrix->expected_s);
-		json_f64(json, "budget_s", matrix_budget_s());
-		json_u64(json, "chosen", matrix->chosen);
-		json_object_end(json);
-	}
 	json_array_begin(json, "cells");
 	for (size_t i = 0; i < matrix->count; i++)
 		cell_write(json, &matrix->cells[i]);
@@ -417,8 +403,8 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 	if (!matrix->block_count)
 		return true;
 	const struct u64_list *wanted = &options.matrix_pairs;
-	uint64_t seed = wanted->count > 1 ? wanted->values[1] : common.seed;
-	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, seed, error))
+	matrix->seed = wanted->count > 1 ? wanted->values[1] : common.seed;
+	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, matrix->seed, error))
 		return false;
 	if (wanted->count && (wanted->values[0] == 0 || wanted->values[0] > matrix->sampler.count))
 		return error_set(error, ERROR_USAGE, "--matrix-pairs: must be 1 to %zu for this matrix, not %llu",
@@ -427,9 +413,6 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
 	snapshot_take_again(&matrix->after, &matrix->before);
-	/* How many pairs there was time for, by pairs that could be measured, all to the end. */
-	if (matrix_budget_s() > 0 && matrix->expected_s > 0 && matrix->stopped.code == ERROR_NONE)
-		again_with("--matrix-pairs", (const uint64_t[]){matrix->count, seed}, 2);
 	return true;
 }
 
@@ -471,6 +454,32 @@ static bool admit(struct error *error)
 	return demand_admit(&demand, error);
 }
 
+/* How many pairs to measure, by pairs that could be. */
+static bool choice_write(struct json *result, struct error *error)
+{
+	struct matrix *matrix = &work.matrix;
+	const struct error *stopped = &matrix->stopped;
+	if (stopped->code != ERROR_NONE || !matrix->estimated_on)
+		return error_take(error, stopped->code != ERROR_NONE ? stopped : matrix->cells[0].error);
+	if (!matrix->expected_s)
+		estimate(matrix); /* from fewer pairs: no others could be measured */
+	json_object_begin(result, NULL);
+	json_array_begin(result, "chosen");
+	json_u64(result, NULL, matrix->chosen);
+	json_u64(result, NULL, matrix->seed);
+	json_array_end(result);
+	json_object_begin(result, "estimate");
+	json_u64(result, "pairs", matrix->sampler.count);
+	json_u64(result, "measured_on", matrix->estimated_on);
+	json_f64(result, "pair_s", matrix->pair_s);
+	json_f64(result, "expected_s", matrix->expected_s);
+	json_f64(result, "budget_s", options.matrix_budget_s);
+	json_u64(result, "chosen", matrix->chosen);
+	json_object_end(result);
+	json_object_end(result);
+	return true;
+}
+
 static bool write_results(struct json *result, struct error *error)
 {
 	struct matrix *matrix = &work.matrix;
@@ -504,7 +513,7 @@ static bool measure(struct json *result, struct error *error)
 	if (!measure_matrix(&work.matrix, error))
 		return false;
 	clock_finish();
-	return write_results(result, error);
+	return is_search() ? choice_write(result, error) : write_results(result, error);
 }
 
 SUBCOMMAND(c2c) = {

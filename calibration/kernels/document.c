@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <sys/utsname.h>
 
-#include "again.h"
 #include "arch/arch.h"
 #include "clock.h"
 #include "interference.h"
@@ -88,7 +87,6 @@ void document_compose(struct json *json, const struct document *document)
 		json_object_begin(json, "parameters");
 		json_object_end(json);
 	}
-	again_write(json, "again", !document->given_up);
 	json_raw(json, "result", &document->result);
 	json_object_end(json);
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
@@ -41,7 +40,7 @@ static struct {
 	struct u64_list delays;
 	struct u64_list delays_ns;
 	struct u64_list share_percents;
-	struct u64_list chosen;
+	bool choose;
 	const char *mix;
 	uint64_t probe_size_bytes;
 	uint64_t stride_bytes;
@@ -65,12 +64,12 @@ static const struct option table[] = {
 	OPTION_ROW_OPTIONAL_LIST("--delay-ns", &options.delays_ns, "T[,T...]", 0, DELAY_MAX,
 	                         "in place of --delay: the same in ns, turned into additions or no-ops by timing some on "
 	                         "the first CPU that loads"),
+	OPTION_ROW_FLAG("--choose", &options.choose,
+	                "measure nothing, but choose the delays for --delay of another command: those of --delay or "
+	                "--delay-ns, then of --share-percent"),
 	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
-	                         "beside these delays, those at which the load moves so many percent of what it moves "
-	                         "without delay: searched before the first point"),
-	OPTION_ROW_OPTIONAL_LIST("--chosen-delays", &options.chosen, "D[,D...]", 0, DELAY_MAX,
-	                         "delays of all points, first those of --delay or --delay-ns, then of --share-percent: "
-	                         "nothing is converted or searched"),
+	                         "with --choose: search delays at which the load moves so many percent of what it moves "
+	                         "without delay"),
 	OPTION_ROW_WORD("--mix", &options.mix, LOAD_MIX_CHOICES, "reads", "traffic of the load"),
 	OPTION_ROW_U64("--probe-size-bytes", &options.probe_size_bytes, "B", NULL, 64, 1ull << 40,
 	               "size of each probe's chain"),
@@ -114,8 +113,6 @@ struct placement {
 };
 
 struct point {
-	uint64_t share_percent; /* 0: the delay was asked for */
-	double share_found;
 	struct error error;
 	struct placement *placements;
 	size_t count;
@@ -132,10 +129,9 @@ struct zero_load {
 static struct {
 	struct generator generator;
 	struct probe *probes;
-	struct point *points; /* of the delays asked for, then of the shares */
-	uint64_t *delays;     /* of each point; 0 until a share's is found or known */
+	struct point *points; /* one for each delay */
 	double *delay_ticks;
-	size_t count;
+	uint64_t *found; /* delays of the shares */
 	struct shares search;
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
@@ -145,30 +141,6 @@ static struct {
 static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300,  400,  500,
                                     700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000};
 
-/* What an earlier command chose takes the place of what would be converted; what is searched is set up with the points. */
-static bool prepare_chosen(struct error *error)
-{
-	const struct u64_list *chosen = &options.chosen;
-	size_t converted = options.delays_ns.count, delays = converted ? converted : options.delays.count;
-	if (chosen->count == 0)
-		return true;
-	if (chosen->count != delays + options.share_percents.count)
-		return error_set(error, ERROR_USAGE, "--chosen-delays: must be %zu, one for each delay and share, not %zu",
-		                 delays + options.share_percents.count, chosen->count);
-	for (size_t i = 0; i < options.delays.count; i++)
-		if (chosen->values[i] != options.delays.values[i])
-			return error_set(error, ERROR_USAGE, "--chosen-delays: must begin with those of --delay: %llu, not %llu",
-			                 (unsigned long long)options.delays.values[i], (unsigned long long)chosen->values[i]);
-	options.delays = (struct u64_list){.values = chosen->values, .count = delays};
-	return true;
-}
-
-/* Whether delays are looked at before any is measured. */
-static bool is_search(void)
-{
-	return options.share_percents.count && !options.chosen.count;
-}
-
 static bool prepare(struct error *error)
 {
 	if (options.delays.count && options.delays_ns.count)
@@ -176,7 +148,9 @@ static bool prepare(struct error *error)
 	if (!options.delays.count && !options.delays_ns.count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
-	if (!prepare_chosen(error) || !generator_parse_group(&sweep.generator, options.load, error))
+	if (options.share_percents.count && !options.choose)
+		return error_set(error, ERROR_USAGE, "--share-percent: only with --choose");
+	if (!generator_parse_group(&sweep.generator, options.load, error))
 		return false;
 	const struct group *group = &sweep.generator.groups[0];
 	for (size_t i = 0; i < group->cpus.count; i++)
@@ -265,24 +239,19 @@ static bool delays_from_ns(struct error *error)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	if (options.delays_ns.count && !options.chosen.count && !delays_from_ns(error))
+	if (options.delays_ns.count && !delays_from_ns(error))
 		return false;
 	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
-	sweep.count = delays + shares;
 	sweep.zero = allocate(probes, sizeof(*sweep.zero));
-	sweep.points = allocate(sweep.count, sizeof(*sweep.points));
-	sweep.delays = allocate(sweep.count, sizeof(*sweep.delays));
-	sweep.delay_ticks = allocate(sweep.count, sizeof(double));
+	sweep.points = allocate(delays, sizeof(*sweep.points));
+	sweep.delay_ticks = allocate(delays, sizeof(double));
+	sweep.found = allocate(shares, sizeof(*sweep.found));
 	sweep.search.looks = allocate(shares_looks_max(shares), sizeof(*sweep.search.looks));
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
 			sweep.zero[i].ticks[m] = allocate(common.windows * common.placements, sizeof(double));
-	for (size_t i = 0; i < sweep.count; i++)
+	for (size_t i = 0; i < delays; i++)
 		sweep.points[i].placements = allocate(common.placements, sizeof(struct placement));
-	const struct u64_list *known = options.chosen.count ? &options.chosen : &options.delays;
-	memcpy(sweep.delays, known->values, known->count * sizeof(*sweep.delays));
-	for (size_t i = 0; i < shares; i++)
-		sweep.points[delays + i].share_percent = options.share_percents.values[i];
 	generator_need(generator, &generator->groups[0],
 	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
 	generator->page_kind = common_pages();
@@ -317,9 +286,9 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void demand_results(struct demand *demand)
 {
-	uint64_t runs = common.placements * sweep.count;
+	uint64_t runs = common.placements * options.delays.count;
 	uint64_t windows = common.windows * (1 + options.probes.count);
-	demand_other(demand, sizeof(struct point), sweep.count);
+	demand_other(demand, sizeof(struct point), options.delays.count);
 	demand_other(demand, common.windows * common.placements * sizeof(double), MOMENTS * options.probes.count);
 	demand_other(demand, sizeof(struct placement) + windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
@@ -331,9 +300,8 @@ static bool admit(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	struct demand demand = {.pages = generator->chosen, .again = generator->chosen.bytes > 0};
-	double run_s = common.settle_s + common.window_s * (double)common.windows;
-	if (is_search())
-		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
+	double run_s = options.choose ? LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS
+	                              : common.settle_s + common.window_s * (double)common.windows;
 	if (!demand.again)
 		demand_results(&demand);
 	generator_demand(generator, run_s, &demand);
@@ -519,7 +487,8 @@ static bool measure_point(size_t number, uint64_t seed, struct error *error)
 {
 	struct point *point = &sweep.points[number];
 	struct error found = {0};
-	if (run_load(sweep.delays[number], common.settle_s, common.window_s * (double)common.windows, &found, error) &&
+	if (run_load(options.delays.values[number], common.settle_s, common.window_s * (double)common.windows, &found,
+	             error) &&
 	    keep_run(point, seed, &found))
 		return true;
 	if (error->code != ERROR_NONE)
@@ -528,73 +497,68 @@ static bool measure_point(size_t number, uint64_t seed, struct error *error)
 	return true;
 }
 
-/* `context` is the error that ends the whole sweep; `error` ends the search. */
 static bool look(void *context, uint64_t delay, double *rate, struct error *error)
 {
+	(void)context;
 	double rates[LOOK_WINDOWS] = {0};
-	if (stop_error(context) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, context))
+	if (stop_error(error) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, error))
 		return false;
 	generator_add_rates(&sweep.generator, rates, NULL, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
 	*rate = statistics_median(rates, LOOK_WINDOWS);
 	return true;
 }
 
-/* Finds the delays of the shares unless they are known, and times all delays, once for all placements, with the probes running
- * as they will be. Where the search fails the other points are measured still. */
-static bool choose_delays(struct error *error)
+/* Finds the delays of the shares, with the probes running as they will be. */
+static bool find_shares(struct error *error)
 {
-	size_t first = options.delays.count, count = options.share_percents.count;
-	struct shares *search = &sweep.search;
-	struct error found = {0};
-	bool good = is_search();
-	search->measure = look;
-	search->context = error;
+	sweep.search.measure = look;
 	for (unsigned pass = 1; pass <= SHARES_PASSES; pass++)
-		for (size_t i = 0; good && i < count; i++)
-			good = shares_find(search, (double)options.share_percents.values[i] / 100, pass, &sweep.delays[first + i],
-			                   &found);
-	for (size_t i = 0; i < count; i++) {
-		struct point *point = &sweep.points[first + i];
-		point->error = error->code == ERROR_NONE ? found : point->error;
-		point->share_found = good ? shares_of(search, sweep.delays[first + i]) : 0;
-	}
-	bool chosen = (good || options.delays_ns.count) && !options.chosen.count;
-	if (chosen && found.code == ERROR_NONE && error->code == ERROR_NONE)
-		again_with("--chosen-delays", sweep.delays, sweep.count);
-	return error->code == ERROR_NONE && time_delays(sweep.delays, sweep.count, sweep.delay_ticks, error);
+		for (size_t i = 0; i < options.share_percents.count; i++)
+			if (!shares_find(&sweep.search, (double)options.share_percents.values[i] / 100, pass, &sweep.found[i],
+			                 error))
+				return false;
+	return true;
 }
 
-/* One placement: buffers and chains allocated once, then all delays in a random order, so that drift and warmth do not
- * follow the delay. */
+/* All delays in a random order, so that drift and warmth do not follow the delay. */
+static bool measure_points(uint64_t number, uint64_t seed, struct error *error)
+{
+	const size_t count = options.delays.count;
+	uint32_t *order = random_order(count, seed);
+	bool good = measure_zero(START, error) &&
+	            (number > 0 || time_delays(options.delays.values, count, sweep.delay_ticks, error));
+	for (size_t i = 0; good && i < count; i++) {
+		if (i == count / 2)
+			good = measure_zero(MIDDLE, error);
+		good = good && !stop_error(error);
+		good = good && (sweep.points[order[i]].error.code != ERROR_NONE || measure_point(order[i], seed, error));
+	}
+	good = good && measure_zero(END, error);
+	free(order);
+	return good;
+}
+
+/* One placement: buffers and chains allocated once, for all delays or for the search. */
 static bool measure_placement(uint64_t number, struct error *error)
 {
 	uint64_t seed = random_derive(common.seed, 0, number);
-	uint32_t *order = random_order(sweep.count, seed);
 	set_chains(seed);
-	bool good = admit(error) && generator_open(&sweep.generator, error);
-	if (good && !open_probes(error)) {
+	if (!admit(error) || !generator_open(&sweep.generator, error))
+		return false;
+	if (!open_probes(error)) {
 		generator_close(&sweep.generator);
-		good = false;
-	} else if (good) {
-		struct error wrong = {0};
-		good = measure_zero(START, error) && (number > 0 || choose_delays(error));
-		for (size_t i = 0; good && i < sweep.count; i++) {
-			if (i == sweep.count / 2)
-				good = measure_zero(MIDDLE, error);
-			good = good && !stop_error(error);
-			good = good && (sweep.points[order[i]].error.code != ERROR_NONE || measure_point(order[i], seed, error));
-		}
-		good = good && measure_zero(END, error);
-		for (size_t i = 0; i < options.probes.count; i++)
-			probe_close(&sweep.probes[i], &wrong);
-		/* Work that proves wrong says more than that it was told to stop. */
-		generator_close(&sweep.generator);
-		if (wrong.code != ERROR_NONE || !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
-			*error = wrong;
-			good = false;
-		}
+		return false;
 	}
-	free(order);
+	struct error wrong = {0};
+	bool good = options.choose ? find_shares(error) : measure_points(number, seed, error);
+	for (size_t i = 0; i < options.probes.count; i++)
+		probe_close(&sweep.probes[i], &wrong);
+	/* Work that proves wrong says more than that it was told to stop. */
+	generator_close(&sweep.generator);
+	if (wrong.code != ERROR_NONE || !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
+		*error = wrong;
+		good = false;
+	}
 	return good;
 }
 
@@ -602,7 +566,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 static bool keep_complete(void)
 {
 	bool any = false;
-	for (size_t i = 0; i < sweep.count; i++) {
+	for (size_t i = 0; i < options.delays.count; i++) {
 		struct point *point = &sweep.points[i];
 		if (point->error.code != ERROR_NONE)
 			continue;
@@ -651,12 +615,8 @@ static void point_write(struct json *json, size_t number)
 	const struct point *point = &sweep.points[number];
 	bool good = point->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
-	json_u64(json, "inject_delay", sweep.delays[number]);
+	json_u64(json, "inject_delay", options.delays.values[number]);
 	json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[number]));
-	if (point->share_percent) {
-		json_u64(json, "share_percent", point->share_percent);
-		json_f64_known(json, "share_found", is_search(), point->share_found);
-	}
 	load_accounting_write(json, sweep.generator.shape.mix);
 	/* The load's work was proved after each run; had it not been, there would be no result. */
 	json_bool(json, "checked", good && point->count > 0);
@@ -685,14 +645,22 @@ static void zero_load_write(struct json *json)
 	json_array_end(json);
 }
 
-static bool write_results(struct json *json, struct error *error)
+static void choice_write(struct json *json)
 {
-	size_t failed = 0;
 	json_object_begin(json, NULL);
-	json_array_begin(json, "points");
-	for (size_t i = 0; i < sweep.count; i++) {
-		point_write(json, i);
-		failed += sweep.points[i].error.code != ERROR_NONE;
+	json_array_begin(json, "chosen");
+	for (size_t i = 0; i < options.delays.count; i++)
+		json_u64(json, NULL, options.delays.values[i]);
+	for (size_t i = 0; i < options.share_percents.count; i++)
+		json_u64(json, NULL, sweep.found[i]);
+	json_array_end(json);
+	json_array_begin(json, "shares");
+	for (size_t i = 0; i < options.share_percents.count; i++) {
+		json_object_begin(json, NULL);
+		json_u64(json, "share_percent", options.share_percents.values[i]);
+		json_u64(json, "inject_delay", sweep.found[i]);
+		json_f64(json, "share_found", shares_of(&sweep.search, sweep.found[i]));
+		json_object_end(json);
 	}
 	json_array_end(json);
 	json_array_begin(json, "looks");
@@ -705,18 +673,43 @@ static bool write_results(struct json *json, struct error *error)
 		json_object_end(json);
 	}
 	json_array_end(json);
+	json_object_end(json);
+}
+
+static bool points_write(struct json *json, struct error *error)
+{
+	size_t failed = 0, count = options.delays.count;
+	json_object_begin(json, NULL);
+	json_array_begin(json, "points");
+	for (size_t i = 0; i < count; i++) {
+		point_write(json, i);
+		failed += sweep.points[i].error.code != ERROR_NONE;
+	}
+	json_array_end(json);
 	zero_load_write(json);
 	json_object_end(json);
-	return error_of_parts(error, "point", failed, sweep.count, &sweep.points[0].error);
+	return error_of_parts(error, "point", failed, count, &sweep.points[0].error);
+}
+
+/* Nothing is chosen by a search that failed or was cut short. */
+static bool choose(struct json *result, struct error *error)
+{
+	if (options.share_percents.count && !measure_placement(0, error))
+		return false;
+	clock_finish();
+	choice_write(result);
+	return true;
 }
 
 static bool measure(struct json *result, struct error *error)
 {
-	bool good = set_up(error);
-	if (good) {
-		supervise_avoid(&sweep.cpus);
-		pmu_background(sweep.generator.pmu, common.background_s);
-	}
+	if (!set_up(error))
+		return false;
+	supervise_avoid(&sweep.cpus);
+	if (options.choose)
+		return choose(result, error);
+	pmu_background(sweep.generator.pmu, common.background_s);
+	bool good = true;
 	for (uint64_t number = 0; good && number < common.placements; number++)
 		good = measure_placement(number, error);
 	if (!good && error_is_stop(error) && keep_complete()) {
@@ -724,7 +717,7 @@ static bool measure(struct json *result, struct error *error)
 		good = true;
 	}
 	clock_finish();
-	return good && write_results(result, error);
+	return good && points_write(result, error);
 }
 
 SUBCOMMAND(loaded) = {

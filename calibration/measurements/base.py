@@ -39,6 +39,12 @@ FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Where the result of a subcommand has the windows of its figures with a target; of probes, those of the first."""
 
+SEARCH_SUFFIX: Final = "-search"
+"""Ends the identifier of a search."""
+
+CHOSEN: Final = ("result", "chosen")
+"""Where the answer of a search has the numbers that it chose."""
+
 DEADLINE_FACTOR = 4
 """A step may take this many times its expected duration: slow SUTs finish, hung ones are caught."""
 
@@ -55,17 +61,29 @@ HalfWidth = Annotated[float, Field(gt=0, le=1)]
 """Requested relative half-width of an interval; the limit is sutprobe's."""
 
 
+class Choice(Model):
+    """What a search chose, in a later command: its *option* gets the numbers in the *field* of the answer of *step*."""
+
+    step: str
+    field: tuple[str, ...]
+    option: str
+
+
 class Step(Model):
     """A command of sutprobe on the SUT, with everything needed to run, review or refuse it.
 
     It is run once in each of ``rounds`` rounds, and in up to ``more_rounds`` further ones while the interval of one of
     its figures is wider than ``target_half_width``. ``figures`` is where its answer has their windows: ``*`` is each
     element of a list, and the first list has an element for each figure. ``first_round`` are words added to ``argv`` in
-    the first round, which takes ``first_round_s`` longer: later rounds repeat the choice of its search. If ``seeded``,
-    each round has a ``--seed`` of its own, so that it shuffles differently.
+    the first round, which takes ``first_round_s`` longer. If ``seeded``, each round has a ``--seed`` of its own, to
+    shuffle differently.
+
     ``expected_duration_s`` is that of all rounds, ``longest_duration_s`` that with all further ones, ``deadline_s`` the
     limit of one command. ``prefetchers`` is ``off`` if the hardware prefetchers are switched off while it runs, and
     ``None`` if they are unchanged.
+
+    A step that is ``part_of`` another is measured once, and its answer completes that one's measurement. A search is
+    measured before the rounds; a step with a ``choice`` measures what it chose, and nothing if it failed.
     """
 
     id: str
@@ -85,6 +103,13 @@ class Step(Model):
     longest_duration_s: float
     deadline_s: float
     prefetchers: Literal["off"] | None = None
+    part_of: str | None = None
+    choice: Choice | None = None
+
+    def after(self, search: Self, option: str) -> Iterator[Self]:
+        """Yield *search*, and this step, whose *option* gets what that chooses."""
+        yield search.model_copy(update={"part_of": self.id})
+        yield self.model_copy(update={"choice": Choice(step=search.id, field=CHOSEN, option=option)})
 
     def in_rounds(self, rounds: int) -> Self:
         """Return this step, planned for one round, in *rounds*."""
@@ -92,8 +117,8 @@ class Step(Model):
         return self.model_copy(
             update={
                 "rounds": rounds,
-                "expected_duration_s": round(first_s + each_s * rounds, 1),
-                "longest_duration_s": round(first_s + each_s * (rounds + self.more_rounds), 1),
+                "expected_duration_s": round(first_s + each_s * rounds, 2),
+                "longest_duration_s": round(first_s + each_s * (rounds + self.more_rounds), 2),
             }
         )
 

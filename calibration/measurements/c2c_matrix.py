@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -15,6 +15,7 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
+    SEARCH_SUFFIX,
     START_UP_S,
     Declaration,
     HalfWidth,
@@ -35,7 +36,7 @@ from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Cl
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
-from calibration.sutprobe.c2c import C2cEstimate, C2cResult
+from calibration.sutprobe.c2c import C2cEstimate, C2cLeftOut, C2cResult, C2cSearch
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
@@ -50,10 +51,13 @@ PLACEMENT_S: dict[Method, float] = {"transfer": 0.0016, "pingpong": 0.001}
 """One placement: 8,000 lines prepared and loaded, or 3,300 hand-shakes, for the expected duration only."""
 
 BUDGET_FACTOR = 3
-"""sutprobe samples a matrix that would take this many times the expected duration, well before the deadline."""
+"""A matrix that would take this many times the expected duration is sampled, well before the deadline."""
 
 BUDGET_FLOOR_S = 10
-"""Below this duration sutprobe does not sample: a busy machine may be slow."""
+"""Below this duration nothing is sampled: a busy machine may be slow."""
+
+TIMED_PAIRS = 3
+"""Pairs that sutprobe times, for the expected duration only."""
 
 RECORDS_BYTES = 256 << 20
 """What is kept of the answers of a run."""
@@ -150,7 +154,10 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     )
 
     def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Planned]:
-        """Yield one step per method: the full matrix of a small machine, a sample by class of a large one."""
+        """Yield two steps per method: how long a pair takes, and the pairs that there is time for.
+
+        They are of the full matrix of a small machine, and of a sample by class of a large one.
+        """
         sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
@@ -186,27 +193,42 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             return
         for method in settings.methods:
             cost_s = len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
-            yield self.step(
+            where: dict[str, Any] = {
+                "cpus": sorted({cpu for pair in chosen for cpu in pair}),
+                "nodes": sorted({sut.home(node) for node in sut.cpu_nodes}),
+            }
+            asked: dict[str, object] = {
+                "all-pairs": blocks,
+                "method": method,
+                "placements": settings.placements,
+                "windows": settings.windows,
+            }
+            suffix = "" if method == "transfer" else f"-{method}"
+            matrix = self.step(
                 f"{method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
                 "c2c",
-                {
-                    "all-pairs": blocks,
-                    "method": method,
-                    "placements": settings.placements,
-                    "windows": settings.windows,
-                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * (START_UP_S + cost_s))),
-                },
-                cpus=sorted({cpu for pair in chosen for cpu in pair}),
-                nodes=sorted({sut.home(node) for node in sut.cpu_nodes}),
+                asked,
                 cost_s=cost_s,
                 repeated=settings,
                 figures=("cells", "*", "placements", "*"),
-                suffix="" if method == "transfer" else f"-{method}",
+                suffix=suffix,
+                **where,
             )
+            budget_s = max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * (START_UP_S + cost_s)))
+            search = self.step(
+                f"{method}, time of a pair",
+                "c2c",
+                {**asked, "matrix-budget-s": budget_s},
+                cost_s=cost_s * min(1, TIMED_PAIRS / len(chosen)),
+                suffix=f"{suffix}{SEARCH_SUFFIX}",
+                **where,
+            )
+            yield from matrix.after(search, "--matrix-pairs")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the matrix; a requested pair without a value is listed with its reason."""
         result = read_result(document, C2cResult)
+        timed = next((read_result(search, C2cSearch).estimate for search in document.beside), None)
         sut = Sut(context)
         target = step.target_half_width
         methods = {cell.method for cell in result.cells}
@@ -229,7 +251,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             lines=tuple(sorted({cell.lines for cell in result.cells})),
             latency_ns=tuple(tuple(found.get((writer, reader)) for reader in cpus) for writer in cpus),
             classes=tuple(_classes(context, cpus, found)),
-            estimate=result.estimate,
+            estimate=timed,
         )
         evidence = [found for cell in result.cells for found in cell.all_evidence]
         proved = all(cell.checked for cell in result.cells if cell.error is None)
@@ -254,7 +276,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                     if cell.error
                 ),
                 *(
-                    Missing(what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}")
+                    Missing(
+                        what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}{_why(left, timed)}"
+                    )
                     for left in result.not_measured
                 ),
             ),
@@ -295,6 +319,13 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                     f"{self.title}, {values.method}, median of {PAIRS_OF[pair_class.name]}",
                     pair_class.latency_ns or pair_class.median_ns,
                 )
+
+
+def _why(left: C2cLeftOut, timed: C2cEstimate | None) -> str:
+    """Return the end of the reason why pairs were *left*, if all take too long."""
+    if left.code != "sampled" or timed is None:
+        return ""
+    return f": all would take {timed.expected_s:.1f} s, more than {timed.budget_s:g} s"
 
 
 def _most_pairs(cpus: int, settings: C2cMatrixSettings) -> int:

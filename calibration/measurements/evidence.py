@@ -76,7 +76,8 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
     """Return the page placement proved by *document*; ``None`` without buffers."""
     # most results have none, and are large
-    found = [pages for result in document.results if b'"pages"' in result for pages in _pages(parse_json(result))]
+    results = [result for read in (*document.beside, document) for result in read.results]
+    found = [pages for result in results if b'"pages"' in result for pages in _pages(parse_json(result))]
     if not found:
         return None
     return PagesProof(

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from statistics import median
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
@@ -16,6 +16,7 @@ from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.measurements.base import (
+    SEARCH_SUFFIX,
     Declaration,
     HalfWidth,
     MeasuredRun,
@@ -52,7 +53,7 @@ from calibration.measurements.traffic import (
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.loaded import LoadedPlacement, LoadedPoint, LoadedResult, ZeroLoad
+from calibration.sutprobe.loaded import LoadedPlacement, LoadedPoint, LoadedResult, LoadedSearch, ZeroLoad
 from calibration.validity import Flag, flag
 
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
@@ -88,8 +89,8 @@ BESIDE_DELAY = "one load of the probe beside a load with that injection delay"
 class LoadedSettings(CountedTrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
-    *delays* are numbers of additions; *delays_ns*, if given, replace them and are converted on the SUT. In addition the
-    SUT searches the delays at which the load has these *shares* of its bandwidth without delay. The default *shape* is
+    *delays* are numbers of additions; *delays_ns*, if given, replace them and are converted on the SUT. In addition a
+    search finds the delays at which the load has these *shares* of its bandwidth without delay. The default *shape* is
     the one kept for the platform and the mix, else the built-in one.
     """
 
@@ -194,7 +195,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     )
 
     def planned(self, context: Context, settings: LoadedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
-        """Yield one sweep; no load runs on a probe's core.
+        """Yield one sweep, after a search for delays if there are any to find; no load runs on a probe's core.
 
         If the profile has no shape, the load uses the one *kept* for the platform and the mix.
         """
@@ -216,42 +217,56 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
         run = Run(parts, settings.mix, load_bytes)
-        cost_s = sweep_s(settings, len(delays) + len(settings.shares), run, probe_bytes)
-        search_s = LOOKS_PER_SHARE * len(settings.shares) * (LOOK_S + run_s(run))
         counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
-        yield self.step(
+        where: dict[str, Any] = {
+            "cpus": sorted(sut.cpus),
+            "nodes": sorted({part.node for part in parts} | {place.node for place in probes}),
+        }
+        load: dict[str, object] = {
+            "probe": probes,
+            "load": group_text(parts),
+            "mix": settings.mix,
+            "probe-size-bytes": probe_bytes,
+            "buffer-bytes": load_bytes,
+            **load_shape(settings, kept),
+        }
+        asked = {"delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays))}
+        searched = bool(settings.shares) or settings.delays_ns is not None
+        sweep = self.step(
             f"{units.plural(len(delays), 'delay')}, {units.plural(len(settings.shares), 'share')} of peak, "
             f"{units.plural(len(probes), 'probe')}",
             "loaded",
-            {
-                "probe": probes,
-                "load": group_text(parts),
-                "delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays)),
-                **share_options(settings.shares),
-                "mix": settings.mix,
-                "probe-size-bytes": probe_bytes,
-                "buffer-bytes": load_bytes,
-                **settings.options(),
-                **load_shape(settings, kept),
-                **counters,
-            },
-            cpus=sorted(sut.cpus),
-            nodes=sorted({part.node for part in parts} | {place.node for place in probes}),
-            cost_s=cost_s,
-            first_round_s=search_s,
+            {**settings.options(), **load, **({} if searched else asked), **counters},
+            cost_s=sweep_s(settings, len(delays) + len(settings.shares), run, probe_bytes),
             repeated=settings,
+            **where,
         )
+        if not searched:
+            yield sweep
+            return
+        search = self.step(
+            "search of delays",
+            "loaded",
+            {**load, **asked, **share_options(settings.shares)},
+            flags=("choose",),
+            cost_s=search_s(len(settings.shares), run, probe_bytes),
+            suffix=SEARCH_SUFFIX,
+            **where,
+        )
+        yield from sweep.after(search, "--delay")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the sweep; a delay without a value is listed as missing."""
         result = read_result(document, LoadedResult)
+        shares = [share for search in document.beside for share in read_result(search, LoadedSearch).shares]
+        searched = [None] * (len(result.points) - len(shares)) + shares
         parameters = document.parameters
         target = step.target_half_width
         nodes = [part.node for part in read_group(str(parameters["load"])) for _ in part.cpus]
         points = []
         missing = []
-        for point in sorted(result.points, key=lambda point: point.inject_delay):
-            share = None if point.share_percent is None else point.share_percent / 100
+        for point, found in sorted(zip(result.points, searched, strict=True), key=lambda pair: pair[0].inject_delay):
+            share = None if found is None else found.share_percent / 100
             if not point.placements:
                 missing.append(missing_part(point_name(point.inject_delay, share), point.error))
                 continue
@@ -262,7 +277,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     inject_delay=point.inject_delay,
                     delay_ns=point.delay_ns,
                     share=share,
-                    share_reached=share_reached(point, result.points),
+                    share_reached=None if found is None else share_reached(point, result.points, found.share_found),
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate_of(point.placements, attrgetter("windows_mb_s"), "MB/s"),
                     probes=probes,
@@ -358,18 +373,16 @@ def share_options(shares: tuple[float, ...]) -> dict[str, object]:
     return {"share-percent": ",".join(f"{100 * share:.0f}" for share in shares)} if shares else {}
 
 
-def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | None:
-    """Return the share of the bandwidth without delay at *point*; ``None`` if its delay was requested.
+def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint], seen: float) -> float:
+    """Return the share of the bandwidth without delay at *point*.
 
     The median over placements, each relative to itself, as placements differ in both. Without a point of no delay among
-    *points*, the share seen by the search.
+    *points*, the share *seen* by the search.
     """
-    if point.share_percent is None:
-        return None
     full = next((load.placements for load in points if load.inject_delay == 0 and load.placements), ())
     pairs = zip(point.placements or (), full, strict=False)
     shares = [median(one.windows_mb_s) / peak for one, all_ in pairs if (peak := median(all_.windows_mb_s)) > 0]
-    return median(shares) if shares else point.share_found
+    return median(shares) if shares else seen
 
 
 def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
@@ -390,9 +403,19 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 
     Each probe has a chain of *probe_bytes*.
     """
-    probe_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
     points_s = (delays + ZERO_LOADS) * (run_s(load) + SETTLE_MORE_S + settings.windows * settings.window_s)
-    return settings.placements * (PLACEMENT_S + fill_s([load]) + probe_s + points_s)
+    return settings.placements * (placement_s(load, probe_bytes) + points_s)
+
+
+def placement_s(load: Run, probe_bytes: int) -> float:
+    """Return the expected time in s to make the buffers of *load* and the chain of each probe."""
+    chain_s = probe_bytes / TOUCH_BYTES_PER_S + probe_bytes / 64 * LINK_NS * 1e-9
+    return PLACEMENT_S + fill_s([load]) + chain_s
+
+
+def search_s(shares: int, load: Run, probe_bytes: int) -> float:
+    """Return the expected duration in s of a search for so many *shares*."""
+    return placement_s(load, probe_bytes) + LOOKS_PER_SHARE * shares * (LOOK_S + run_s(load))
 
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:

@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from calibration import units
 from calibration.context.model import Context
-from calibration.measurements.base import Metric, Parsed, Planned, Step, Values
+from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.peak_injection_bandwidth import PeakValues
@@ -32,6 +32,7 @@ from calibration.measurements.traffic_points import (
     MixBandwidth,
     Tried,
     best_points,
+    looks_of,
     missing_points,
     search_results,
     traffic_flags,
@@ -98,9 +99,9 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     )
 
     def planned(self, context: Context, settings: MaxSettings, kept: ShapeReference | None) -> Iterator[Planned]:
-        """Yield one step that searches with all CPUs and, with SMT, with one CPU per core.
+        """Yield a search with all CPUs and, with SMT, with one CPU per core, and the measurement of what it chooses.
 
-        It starts at the shapes *kept* for the platform unless the profile names shapes.
+        The search starts at the shapes *kept* for the platform unless the profile names shapes.
         """
         sut = Sut(context)
         groups = [all_cpus(sut)]
@@ -115,28 +116,35 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
         sizes = shared_buffer_bytes(sut, groups, settings.mixes)
         runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
-        cost_s = settings.cost_s(runs, full)
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
-        yield self.traffic_step(
-            f"{units.plural(tries * len(groups), 'setting')} x {units.plural(len(settings.mixes), 'mix')}",
+        what = f"{units.plural(tries * len(groups), 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
+        tried: dict[str, object] = {"delay": ",".join(map(str, settings.delays)), **shapes}
+        measured = self.traffic_step(
+            what,
             groups,
             settings.mixes,
             sizes,
-            {
-                "delay": ",".join(map(str, settings.delays)),
-                "keep-best": settings.keep_best,
-                **settings.options(),
-                **shapes,
-                **counters,
-            },
-            cost_s=cost_s,
-            first_round_s=scan_s(runs, tries) if tries > 1 else 0.0,
+            {**settings.options(), **tried, **counters},
+            cost_s=settings.cost_s(runs, full),
             repeated=settings,
         )
+        if tries == 1:
+            yield measured
+            return
+        search = self.traffic_step(
+            f"search of {what}",
+            groups,
+            settings.mixes,
+            sizes,
+            {**tried, "keep-best": settings.keep_best},
+            cost_s=scan_s(runs, tries),
+            suffix=SEARCH_SUFFIX,
+        )
+        yield from measured.after(search, "--only")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the winners and the search."""
-        points = read_result(document, BandwidthResult).points
+        points, looks = read_result(document, BandwidthResult).points, looks_of(document)
         best = best_points(points, step.target_half_width, context)
         winners = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
@@ -145,10 +153,10 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
                 mixes=winners,
                 groups={name: point.group for name, (point, _) in best.items()},
                 sources=dict.fromkeys(best, step.id),
-                search=search_results(points),
+                search=search_results(looks),
             ),
             flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], winners)),
-            missing=missing_points(points),
+            missing=missing_points((*looks, *points)),
         )
 
     def completed(self, values: MaxValues, run: Mapping[str, Values]) -> MaxValues:

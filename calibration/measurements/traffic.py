@@ -344,7 +344,6 @@ class TrafficDeclaration(Declaration[S, V]):
         cost_s: float,
         repeated: RepeatedSettings | None = None,
         suffix: str = "",
-        first_round_s: float = 0.0,
     ) -> Step:
         """Return the step that runs each of *mixes* on each of *groups*, with buffers of *buffer_bytes* per thread.
 
@@ -365,5 +364,4 @@ class TrafficDeclaration(Declaration[S, V]):
             cost_s=cost_s,
             repeated=repeated,
             suffix=suffix,
-            first_round_s=first_round_s,
         )

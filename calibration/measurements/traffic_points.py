@@ -16,8 +16,8 @@ from calibration.measurements.sut import Sut, size_flags
 from calibration.measurements.traffic import held_by_node, read_group
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
-from calibration.sutprobe.document import ProbeDocument
+from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint, BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag
 
 
@@ -104,8 +104,13 @@ def mix_bandwidth(
     )
 
 
-def search_results(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
-    """Return what the search among *points* tried and saw; failed settings are left to ``missing``."""
+def looks_of(document: ProbeDocument) -> tuple[BandwidthPoint, ...]:
+    """Return the settings that the search looked at before *document* was measured; none if there was no search."""
+    return tuple(point for search in document.beside for point in read_result(search, BandwidthResult).points)
+
+
+def search_results(looks: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
+    """Return what a search tried and saw in its *looks*; failed settings are left to ``missing``."""
     return tuple(
         Tried(
             mix=point.mix,
@@ -113,8 +118,8 @@ def search_results(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
             setting=setting_of(point),
             bandwidth_mb_s=estimate([placement.windows_mb_s for placement in point.placements], "MB/s"),
         )
-        for point in points
-        if point.phase == "scan" and point.placements
+        for point in looks
+        if point.placements
     )
 
 
@@ -155,9 +160,9 @@ def measured_points(
 def best_points(
     points: Sequence[BandwidthPoint], target_half_width: float | None, context: Context | None = None
 ) -> dict[str, tuple[BandwidthPoint, MixBandwidth]]:
-    """Return the fastest point of each mix among those measured in full after a search, with its bandwidth."""
+    """Return the fastest of *points* of each mix, with its bandwidth."""
     best: dict[str, tuple[BandwidthPoint, MixBandwidth]] = {}
-    for point in (point for point in points if point.phase == "full"):
+    for point in points:
         mix = mix_bandwidth(point, target_half_width, context)
         before = best.get(point.mix)
         if mix and (before is None or mix.bandwidth_mb_s.value > before[1].bandwidth_mb_s.value):

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, level_sizes, shares
-from calibration.measurements.base import Metric, Parsed, Planned, Step, Values, require_any
+from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values, require_any
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.metric_rows import bandwidth
 from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, ShapeReference, Threads
@@ -37,6 +37,7 @@ from calibration.measurements.traffic_points import (
     MixBandwidth,
     Tried,
     best_points,
+    looks_of,
     missing_points,
     search_results,
     setting_of,
@@ -161,7 +162,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     )
 
     def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Planned]:
-        """Yield one step per vector width, and one for caches if their sizes are known."""
+        """Yield a search and a measurement per vector width, and a step for caches if their sizes are known."""
         sut = Sut(context)
         parts = all_cores(sut)
         if not parts:
@@ -174,26 +175,34 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             extras = extra_options(context, settings) if number == 0 else {}
             looks = [tries + extra_looks(mix, extras) for mix in settings.mixes]
             looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
-            cost_s = settings.cost_s(runs) + PLACEMENT_S + fill_s(runs) + looks_s
-            yield self.traffic_step(
-                f"{width}, {units.plural(tries, 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
-                f"{'; then others' if extras else ''}",
+            what = f"{units.plural(tries, 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
+            what += "; then others" if extras else ""
+            tried: dict[str, object] = {
+                "streams": ",".join(map(str, settings.streams)),
+                "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
+                "delay": 0,
+                **extras,
+            }
+            measured = self.traffic_step(
+                f"{width}, {what}",
                 [parts],
                 settings.mixes,
                 size_bytes,
-                {
-                    "streams": ",".join(map(str, settings.streams)),
-                    "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
-                    "delay": 0,
-                    "keep-best": 1,
-                    **extras,
-                    **settings.options(),
-                    "width": width,
-                },
-                cost_s=cost_s,
+                {**tried, **settings.options(), "width": width},
+                cost_s=settings.cost_s(runs),
                 repeated=settings,
                 suffix=f"-{width}",
             )
+            search = self.traffic_step(
+                f"{width}, search of {what}",
+                [parts],
+                settings.mixes,
+                size_bytes,
+                {**tried, "keep-best": 1, "width": width},
+                cost_s=PLACEMENT_S + fill_s(runs) + looks_s,
+                suffix=f"-{width}{SEARCH_SUFFIX}",
+            )
+            yield from measured.after(search, "--only")
             yield from self._in_caches(sut, settings, width)
 
     def _in_caches(self, sut: Sut, settings: ShapeSettings, width: str) -> Iterator[Planned]:
@@ -236,10 +245,10 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the search with one width."""
-        points = read_result(document, BandwidthResult).points
+        points, looks = read_result(document, BandwidthResult).points, looks_of(document)
         if step.id.endswith(CACHE_SUFFIX):
-            looks = tuple(cache_looks(Sut(context), points))
-            require_any(looks, points, "setting")
+            cached = tuple(cache_looks(Sut(context), points))
+            require_any(cached, points, "setting")
             yield Parsed(
                 id=step.id,
                 values=TrafficShapeValues(
@@ -251,14 +260,14 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                     all_mixes=None,
                     mixes={},
                     alike_fraction=LOOK_TOLERANCE,
-                    cached=looks,
+                    cached=cached,
                 ),
                 flags=tuple(evidence_flags(document, points)),
                 missing=missing_points(points),
             )
             return
         best = best_points(points, step.target_half_width)
-        tried = search_results(points)
+        tried = search_results(looks)
         bandwidths = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,
@@ -273,7 +282,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 alike_fraction=LOOK_TOLERANCE,
             ),
             flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], bandwidths)),
-            missing=missing_points(points),
+            missing=missing_points((*looks, *points)),
         )
 
     def completed(self, values: TrafficShapeValues, run: Mapping[str, Values]) -> TrafficShapeValues:

@@ -169,7 +169,7 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     level: Level = "bad"
     if status != "complete":
         done = {measurement.step: len(measurement.rounds) for measurement in document.measurements}
-        steps = () if document.plan is None else document.plan.steps
+        steps = [step for step in document.plan.steps if not step.part_of] if document.plan else []
         word = f"{status.capitalize()}: {len(done)} of {len(steps)} steps measured"
         repeated = [step for step in steps if step.rounds > 1]
         if repeated:

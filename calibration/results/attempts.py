@@ -36,6 +36,7 @@ from calibration.results.records import (
     records,
 )
 from calibration.results.store import unwritable
+from calibration.runner import fields
 
 BEGINNINGS = frozenset(record.model_fields["record"].default for record in (StartRecord, NotBegunRecord, ResumeRecord))
 """Names of the records that begin an attempt."""
@@ -179,27 +180,35 @@ def _start(directory: Path) -> StartRecord | None:
     return next((record for record in records(directory) if isinstance(record, StartRecord)), None)
 
 
-def unmeasured(directory: Path) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Return for each step of the run in *directory* the rounds without a result, and how to repeat its choice.
+def unmeasured(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Return the rounds without a result of each step of the run in *directory*.
 
-    That is what sutprobe said after a search: words that make its next command measure what it chose. Raises
-    ``InputError`` if the run has not begun.
+    Raises ``InputError`` if the run has not begun.
     """
     done: dict[str, set[int]] = {}
-    again: dict[str, tuple[str, ...]] = {}
     for record in records(directory):
         if isinstance(record, StepRecord) and record.outcome == "ok":
             done.setdefault(record.step.id, set()).add(record.round or 1)
-            words = (record.document or {}).get("again")
-            if isinstance(words, list) and all(isinstance(word, str) for word in words):
-                again.setdefault(record.step.id, tuple(words))
     return {
-        step.id: (
-            tuple(number for number in range(1, step.rounds + 1) if number not in done.get(step.id, ())),
-            again.get(step.id, ()),
-        )
+        step.id: tuple(number for number in range(1, step.rounds + 1) if number not in done.get(step.id, ()))
         for step in start_of(directory).plan.steps
     }
+
+
+def chosen(directory: Path) -> dict[str, list[int]]:
+    """Return what the searches of the run in *directory* chose, by step, as far as they were measured.
+
+    Raises ``InputError`` if the answer of one lacks that.
+    """
+    paths = {step.choice.step: step.choice.field for step in start_of(directory).plan.steps if step.choice}
+    found = {}
+    for record in records(directory):
+        if isinstance(record, StepRecord) and record.outcome == "ok" and record.step.id in paths:
+            try:
+                found[record.step.id] = fields.chosen(record.document, paths[record.step.id])
+            except fields.Lacking as lacking:
+                raise InputError(f"{directory / RECORDS}: the answer of {record.step.id} has no {lacking}") from lacking
+    return found
 
 
 def remaining_plan(directory: Path) -> Plan:
@@ -208,7 +217,7 @@ def remaining_plan(directory: Path) -> Plan:
     Raises ``InputError`` if the run has not begun.
     """
     plan, left = start_of(directory).plan, unmeasured(directory)
-    return plan.with_steps(step for step in plan.steps if left[step.id][0])
+    return plan.with_steps(step for step in plan.steps if left[step.id])
 
 
 def outstanding(directory: Path) -> tuple[Step, ...]:

@@ -36,7 +36,8 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
         for skipped in plan.not_planned
     ]
     done: dict[str, tuple[StepRecord, AttemptLog]] = {}
-    for step in plan.steps:
+    beside: dict[str, list[ProbeDocument]] = {}
+    for step in sorted(plan.steps, key=lambda step: step.part_of is None):
         found = log.best(step)
         if not found:
             not_measured.append(_without_record(step, last))
@@ -44,7 +45,10 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
         done[step.id] = max(found, key=lambda pair: pair[0].outcome == "ok")
         finished, attempt = done[step.id]
         try:
-            measurements += _measurements([record for record, _ in found], context)
+            if step.part_of is not None:
+                beside.setdefault(step.part_of, []).append(_part(finished))
+            else:
+                measurements += _measurements([record for record, _ in found], beside.get(step.id, ()), context)
         except InputError as error:
             not_measured.append(
                 NotMeasured(
@@ -115,13 +119,22 @@ def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Lit
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
-def _measurements(records: Sequence[StepRecord], context: Context) -> list[Measurement]:
-    """Return the measurements of one step from its *records*, one for each round.
+def _part(record: StepRecord) -> ProbeDocument:
+    """Return the answer of a step that is part of another's measurement. Raises ``InputError`` if it is not whole."""
+    if record.outcome != "ok" or record.document is None:
+        raise InputError(_reason(record))
+    return read_document(record.document)
+
+
+def _measurements(
+    records: Sequence[StepRecord], beside: Sequence[ProbeDocument], context: Context
+) -> list[Measurement]:
+    """Return the measurements of one step from its *records*, one for each round, and the documents *beside* them.
 
     Raises ``InputError`` if there are none, or they are unreadable.
     """
     try:
-        return list(_measured(records, context))
+        return list(_measured(records, beside, context))
     except (ArithmeticError, LookupError, ValueError) as error:  # matches the schema and is still nonsense
         raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
 
@@ -139,7 +152,9 @@ def _document(records: Sequence[StepRecord]) -> ProbeDocument:
     return ProbeDocument.merged([(record.round or 1, document, record.around) for record, document in pairs])
 
 
-def _measured(records: Sequence[StepRecord], context: Context) -> Iterator[Measurement]:
+def _measured(
+    records: Sequence[StepRecord], beside: Sequence[ProbeDocument], context: Context
+) -> Iterator[Measurement]:
     """Yield the measurements of one step.
 
     Raises ``InputError`` with the reason if there are none. Without a whole round, an interrupted step has the
@@ -152,7 +167,7 @@ def _measured(records: Sequence[StepRecord], context: Context) -> Iterator[Measu
     early = not whole
     if not whole and not parts:
         raise InputError(reason)
-    document = _document(whole or parts[:1])
+    document = _document(whole or parts[:1]).with_parts(beside)
     try:
         found = list(declaration(record.step.kind).parse(document, record.step, context))
     except InputError as error:

@@ -21,11 +21,14 @@ def pace(document: RunDocument) -> tuple[float, float] | None:
     if document.plan is None:
         return None
     took = {measurement.step: measurement for measurement in document.measurements}
-    steps = [step for step in document.plan.steps if step.id in took]
-    announced_s = sum(
-        step.expected_duration_s * (len(took[step.id].rounds) or step.rounds) / step.rounds for step in steps
-    )
-    return (announced_s, sum(took[step.id].duration_s for step in steps)) if steps else None
+    announced_s = 0.0
+    for step in document.plan.steps:
+        measured = took.get(step.part_of or step.id)
+        if measured is not None:
+            rounds = step.rounds if step.part_of else len(measured.rounds) or step.rounds
+            announced_s += step.expected_duration_s * rounds / step.rounds
+    took_s = sum(measurement.duration_s for measurement in took.values())
+    return (announced_s, took_s) if announced_s else None
 
 
 def pace_text(document: RunDocument) -> str | None:

@@ -86,7 +86,8 @@ def merge_references(results: Path, source: Path) -> Iterator[str]:
 def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
     """Return the traffic shape chosen by the run, if every planned step of the search is complete and valid."""
     kind = ShapeReference.kind
-    planned = set() if document.plan is None else {step.id for step in document.plan.steps if step.kind == kind}
+    steps = () if document.plan is None else document.plan.steps
+    planned = {step.id for step in steps if step.kind == kind and step.part_of is None}
     found = [
         measurement
         for measurement in document.measurements

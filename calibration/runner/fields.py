@@ -26,6 +26,15 @@ def field(value: Any, path: Sequence[str], place: Sequence[str] = ()) -> Any:
     return value
 
 
+def chosen(answer: Any, path: Sequence[str]) -> list[int]:
+    """Return the numbers at *path* in *answer*, at least one. Raises Lacking."""
+    found = elements(field(answer, path), path)
+    for place, number in found:
+        if type(number) is not int:
+            raise lacking(*place)
+    return [number for _, number in found]
+
+
 def figures(answer: Any, path: Sequence[str]) -> list[float | None]:
     """Return a figure for each element of the first list on *path* in *answer*: the median of all numbers there.
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from calibration.runner import fields
 from calibration.runner.intervals import MOMENTS, median_ranks, middle
 
 
 class Rounds:
-    """The steps of *plan* by round, each round shuffled by the plan's seed; then those measured once."""
+    """The steps of *plan*: searches, then rounds, each shuffled by the plan's seed, then what is measured once."""
 
     def __init__(self, plan):
         self.seed = plan.get("seed", 0)
         self.steps = [step for step in plan["steps"] if step.get("rounds", 1) != 1]
-        self.once = [step for step in plan["steps"] if step.get("rounds", 1) == 1]
+        once = [step for step in plan["steps"] if step.get("rounds", 1) == 1]
+        choices = [step["choice"] for step in plan["steps"] if step.get("choice")]
+        self.fields = {choice["step"]: choice["field"] for choice in choices}
+        self.searches = [step for step in once if step["id"] in self.fields]
+        self.once = [step for step in once if step["id"] not in self.fields]
         self.left = {step["id"]: rounds_of(step) for step in self.steps}
         self.last = max((number for left in self.left.values() for number in left), default=0)
-        self.again = {step["id"]: step.get("again") for step in self.steps}
-        self.figures: dict[str, list[list[float]]] = {step["id"]: [] for step in self.steps}
+        self.chosen: dict[str, list[int]] = {}
+        self.figures: dict[str, list[list[float | None]]] = {step["id"]: [] for step in self.steps}
 
     def __iter__(self):
         """Yield each step to run: its round (None if it is measured once), what to call that, and the step."""
+        for place, step in enumerate(self.searches, 1):
+            yield None, "before the rounds, step %d of %d" % (place, len(self.searches)), step
         number = 0
         while True:
             number += 1
@@ -52,32 +60,41 @@ class Rounds:
         """Return the random numbers of a round, or of something in it."""
         return random.Random(":".join(map(str, (self.seed, *what))))  # noqa: S311 - an order, no secret
 
+    def obstacle(self, step):
+        """Return why *step* is not measured, None if it is."""
+        choice = step.get("choice")
+        if choice is None or choice["step"] in self.chosen:
+            return None
+        return "its search, %s, failed" % choice["step"]
+
     def argv(self, step, number):
-        """Return the command of *step* in round *number*: a later round measures what the first one chose."""
-        more = self.again.get(step["id"]) or ()
-        if not more and number in (None, 1):
-            more = step.get("first_round", ())
-        if step.get("seeded") and number is not None:
-            more = [*more, "--seed", str(self.random(number, step["id"]).getrandbits(31))]
+        """Return the command of *step* in round *number*."""
+        more = list(step.get("first_round", ())) if number in (None, 1) else []
+        choice = step.get("choice")
+        if choice is not None:
+            more += chosen_words(choice, self.chosen[choice["step"]])
+        if step.get("seeded"):
+            more += ["--seed", str(self.random(number or 0, step["id"]).getrandbits(31))]
         return [*step["argv"], *more]
 
     def keep(self, step, found):
-        """Keep what the answer of *step* that was *found* says for its next rounds.
+        """Keep what the answer of *step* that was *found* says for later commands.
 
         Return what a record of it needs to say besides: the field that the plan names and the answer lacks.
         """
-        asked = step.get("figures")
-        if step["id"] not in self.figures or found["rc"] != 0:
+        searched = self.fields.get(step["id"])
+        figures = step.get("figures") if step["id"] in self.figures else None
+        if not (searched or figures) or found["rc"] != 0:
             return {}
         try:
             answer = json.loads(found["stdout"])
         except (ValueError, RecursionError):
             return {}  # whoever reads the record sees that
-        if not self.again[step["id"]] and isinstance(answer, dict):
-            self.again[step["id"]] = answer.get("again")
         try:
-            if asked:
-                self.figures[step["id"]].append(fields.figures(answer, asked))
+            if searched:
+                self.chosen[step["id"]] = fields.chosen(answer, searched)
+            if figures:
+                self.figures[step["id"]].append(fields.figures(answer, figures))
         except fields.Lacking as lacking:
             return {"lacks": str(lacking)}
         return {}
@@ -101,6 +118,11 @@ def rounds_of(step):
     """Return the rounds in which *step* is still to be measured: all of them, or those listed."""
     rounds = step["rounds"]
     return range(1, rounds + 1) if isinstance(rounds, int) else rounds
+
+
+def chosen_words(choice: Mapping[str, Any], numbers: Sequence[int]) -> list[str]:
+    """Return the words by which a command measures the *numbers* of its *choice*."""
+    return [choice["option"], ",".join(map(str, numbers))]
 
 
 def half_width(values):

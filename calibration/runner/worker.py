@@ -217,6 +217,7 @@ class Worker:
             self.begin(step, place)
             more = {} if number is None else {"round": number}
             obstacle = self.refused if step.get("prefetchers") == "off" else self.stuck
+            obstacle = obstacle or rounds.obstacle(step)
             if obstacle:
                 self.record(record="refused", id=step["id"], reason=obstacle, **more)
                 continue

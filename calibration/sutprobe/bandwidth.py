@@ -60,11 +60,11 @@ class BandwidthPlacement(CountedPlacement):
 
 
 class BandwidthPoint(Point):
-    """One setting of the load for one group of threads; ``phase`` tells search from full measurement."""
+    """One setting of the load for one group of threads."""
 
     IDENTITY: ClassVar = (
         "group", "mix", "streams", "prefetch_bytes", "hint", "visit_lines", "instruction", "width", "delay",
-        "buffer_bytes", "phase",
+        "buffer_bytes",
     )  # fmt: skip
 
     group: str
@@ -79,7 +79,6 @@ class BandwidthPoint(Point):
     width: str
     delay: int
     buffer_bytes: int
-    phase: Literal["scan", "full"]
     threads: int
     accounting: Accounting
     checked: bool
@@ -98,6 +97,10 @@ class BandwidthPoint(Point):
 
 
 class BandwidthResult(PointsResult):
-    """Result of ``sutprobe bandwidth``, in the order group x mix x setting."""
+    """Result of ``sutprobe bandwidth``, in the order group x mix x setting.
+
+    A search has ``chosen`` settings, by their numbers.
+    """
 
     points: tuple[BandwidthPoint, ...]
+    chosen: tuple[int, ...] | None = None

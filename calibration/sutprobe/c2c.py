@@ -76,9 +76,9 @@ class C2cCell(C2cTransfer):
 
 
 class C2cEstimate(Model):
-    """The expected duration of a matrix of ``pairs``, from the first ``measured_on``; ``chosen`` are measured.
+    """The expected duration of a matrix of ``pairs``, from the first ``measured_on``.
 
-    ``budget_s`` is the limit, 0 for none.
+    Those ``chosen`` take at most ``budget_s``.
     """
 
     pairs: int
@@ -87,6 +87,13 @@ class C2cEstimate(Model):
     expected_s: float
     budget_s: float
     chosen: int
+
+
+class C2cSearch(Result):
+    """Result of ``sutprobe c2c --matrix-budget-s``: ``chosen`` are a number of pairs, and the seed of their order."""
+
+    chosen: tuple[int, int]
+    estimate: C2cEstimate
 
 
 class C2cLeftOut(Model):
@@ -100,18 +107,17 @@ class C2cLeftOut(Model):
 class C2cResult(Result):
     """Result of ``sutprobe c2c``: the listed pairs, in order, and those of a matrix by CPU.
 
-    ``estimate`` and ``interference`` (of all CPUs of the matrix over its whole time) are ``None`` without a matrix.
+    ``interference``, of all CPUs of the matrix over its whole time, is ``None`` without a matrix.
     """
 
     pairs: tuple[C2cPair, ...]
-    estimate: C2cEstimate | None
     cells: tuple[C2cCell, ...]
     not_measured: tuple[C2cLeftOut, ...]
     interference: Interference | None
 
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
-        """Return the results of *rounds* as one; pairs skipped are those of the first, which chose."""
+        """Return the results of *rounds* as one; pairs skipped are the same in all."""
         counts = [result.interference for _, result in rounds if result.interference is not None]
         return rounds[0][1].model_copy(
             update={

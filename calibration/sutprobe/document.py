@@ -100,10 +100,8 @@ class ProbeDocument(Model):
     """The envelope of every document; ``result`` is JSON, read by the model of its subcommand.
 
     As objects of Python, the results of hundreds of CPUs in several rounds take gigabytes.
-    Documents of several rounds are read as one, which has a part for each.
-
-    ``again`` are words to append to the same ``argv`` (an option and its value) so that the next command measures what
-    this one chose: nothing is searched again. ``None`` if nothing was chosen, or the search was interrupted or failed.
+    Documents of several rounds are read as one, which has a part for each. ``beside`` are those of the steps that are
+    part of the same measurement.
     """
 
     schema_: str
@@ -119,9 +117,9 @@ class ProbeDocument(Model):
     looking: Looking | None = None
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
-    again: tuple[str, ...] | None = None
     result: bytes | None
     parts: tuple[Part, ...] = ()
+    beside: tuple["ProbeDocument", ...] = ()
 
     @property
     def results(self) -> list[bytes]:
@@ -149,6 +147,17 @@ class ProbeDocument(Model):
                     Part.model_construct(round=number, result=document.result, around=around)
                     for number, document, around in rounds
                 ),
+            }
+        )
+
+    def with_parts(self, beside: Sequence[Self]) -> Self:
+        """Return this document with those *beside* it, whose time and warnings are of the same measurement."""
+        documents = (*beside, self)
+        return self.model_copy(
+            update={
+                "duration_s": sum(document.duration_s for document in documents),
+                "warnings": tuple(dict.fromkeys(warning for document in documents for warning in document.warnings)),
+                "beside": tuple(beside),
             }
         )
 

@@ -30,17 +30,13 @@ class LoadedPlacement(CountedPlacement):
 class LoadedPoint(Point):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
-    ``accounting`` is that of the load's mix, ``None`` in documents of older versions. A delay that was searched has
-    ``share_percent``, the target, and ``share_found``, the share of the bandwidth without delay seen by the search
-    (``None`` if an earlier command searched it); the others have neither.
+    ``accounting`` is that of the load's mix, ``None`` in documents of older versions.
     """
 
     IDENTITY: ClassVar = ()
 
     inject_delay: int
     delay_ns: float
-    share_percent: int | None = None
-    share_found: float | None = None
     accounting: Accounting | None = None
     checked: bool
     placements: tuple[LoadedPlacement, ...] | None
@@ -68,6 +64,14 @@ class ZeroLoad(Model):
         return rounds[0].model_copy(update=windows)
 
 
+class LoadedShare(Model):
+    """The delay found for a share of the bandwidth without delay, and the share seen there."""
+
+    share_percent: int
+    inject_delay: int
+    share_found: float
+
+
 class LoadedLook(Model):
     """One delay of the search for shares: the highest bandwidth of so many looks."""
 
@@ -76,23 +80,29 @@ class LoadedLook(Model):
     best_mb_s: float
 
 
+class LoadedSearch(Result):
+    """Result of ``sutprobe loaded --choose``: the delays of all points, last those of ``shares``; and its looks."""
+
+    chosen: tuple[int, ...]
+    shares: tuple[LoadedShare, ...]
+    looks: tuple[LoadedLook, ...]
+
+
 class LoadedResult(Result):
-    """Result of ``sutprobe loaded``: one point per injection delay, and the looks of the search."""
+    """Result of ``sutprobe loaded``: one point per injection delay."""
 
     points: tuple[LoadedPoint, ...]
-    looks: tuple[LoadedLook, ...] = ()
     zero_load: tuple[ZeroLoad, ...]
 
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
-        """Return the results of *rounds* as one: points by their place, all looks, and the unloaded windows."""
+        """Return the results of *rounds* as one: points by their place, and the unloaded windows."""
         zeros: dict[tuple[int, int], list[ZeroLoad]] = {}
         for zero in (zero for _, result in rounds for zero in result.zero_load):
             zeros.setdefault((zero.cpu, zero.node), []).append(zero)
         return rounds[0][1].model_copy(
             update={
                 "points": merged_points([(part, result.points) for part, result in rounds]),
-                "looks": tuple(look for _, result in rounds for look in result.looks),
                 "zero_load": tuple(map(ZeroLoad.joined, zeros.values())),
             }
         )

@@ -241,20 +241,11 @@ LINE_READS = "--mix line_reads: needs --streams 1"
             )
         ),
         *(
-            ((*GROUP, "--mix", "reads,1:1", *BUFFER, "--streams", "1,2", "--keep-best", "1", "--only", wrong), "--only")
+            ((*GROUP, "--mix", "reads,1:1", *BUFFER, "--streams", "1,2", "--only", wrong), "--only")
             for wrong in ("4", "1,1", "2,1", "0,4", "x", "")
         ),
-        *(
-            ((*LOADED, "--probe", "0@0", "--load", "1@0", *asked, "--chosen-delays", wrong), "--chosen-delays")
-            for asked, wrong in (
-                ((), "0"),
-                (("--delay", "0,5"), "0"),
-                (("--delay", "0,5"), "0,6"),
-                (("--delay", "0,5", "--share-percent", "50"), "0,5"),
-                (("--delay-ns", "0,5", "--share-percent", "50"), "0,5,6,7"),
-                (("--delay-ns", "0"), "1000001"),
-            )
-        ),
+        ((*GROUP, *MIX, *BUFFER, "--keep-best", "1", "--only", "0"), "--only: not with --keep-best"),
+        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--share-percent", "50"), "--share-percent: only with --choose"),
         ((*LOADED, "--probe", "0@0", "--load", "0@0"), "CPU 0"),
         ((*LOADED, "--probe", "0@0", "--load", "1@0", "--delay-ns", "100", "--delay", "100"), "--delay-ns"),
         ((*LOADED, "--probe", "0@0", "--load", "1@0", "--stride-bytes", "8192"), "--probe-size-bytes"),
@@ -274,6 +265,10 @@ LINE_READS = "--mix line_reads: needs --streams 1"
         (("c2c", "--all-pairs", "5"), "two CPUs"),
         (("c2c", "--pair", "0@1", "--matrix-pairs", "1"), "--matrix-pairs"),
         ((*PAIRS, "--matrix-pairs", "1,1,1"), "--matrix-pairs"),
+        *(
+            ((*wrong, "--matrix-budget-s", "1"), "--matrix-budget-s: must be with --all-pairs alone")
+            for wrong in (("c2c", "--pair", "0@1"), (*PAIRS, "--pair", "0@1"), (*PAIRS, "--matrix-pairs", "1"))
+        ),
         (("c2c", "--all-pairs", "0-1:2000"), "the home must be"),
         (("c2c", "--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
         ((*PAIRS, "--home", "me"), "--home"),

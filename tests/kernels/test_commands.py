@@ -20,12 +20,12 @@ import pytest
 
 from calibration.build import COMMON_FLAGS, SOURCES_DIRECTORY
 from calibration.sutprobe.bandwidth import BandwidthResult
-from calibration.sutprobe.c2c import C2cResult
+from calibration.sutprobe.c2c import C2cResult, C2cSearch
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.frequency import FrequencyResult
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.latency import LatencyResult
-from calibration.sutprobe.loaded import LoadedResult
+from calibration.sutprobe.loaded import LoadedResult, LoadedSearch
 from tests.kernels.conftest import Finished, Probe, core_hz, gap_view, run_with_share
 from tests.kernels.sanitized import link
 from tests.tools import require, require_root, require_two
@@ -45,7 +45,6 @@ ENVELOPE = {
     "warnings",
     "looking",
     "parameters",
-    "again",
     "result",
 }
 
@@ -343,7 +342,6 @@ def test_bandwidth_accounting_of_every_mix(probe: Probe, cpus: list[int]) -> Non
             "model_dram_bytes_per_step": 64 * (reads + writes + allocated),
         }
         assert point["checked"]
-        assert point["phase"] == "full"
         assert point["start_skew_ns"] >= 0
         assert point["threads"] == len(point["cpus"]) == min(2, len(cpus))
         (placement,) = point["placements"]
@@ -446,60 +444,55 @@ def test_bandwidth_of_every_size_from_one_page_is_proved(probe: Probe, cpus: lis
         assert min(point["placements"][0]["windows_mb_s"]) > 0
 
 
-def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int]) -> None:
+KEYS = ("group", "mix", "buffer_bytes", "streams", "prefetch_bytes", "delay", "width")
+
+
+def settings(points: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return the setting of each of *points*."""
+    return [tuple(point[key] for key in KEYS) for point in points]
+
+
+def chosen_words(done: Finished, option: str) -> tuple[str, str]:
+    """Return the words that have another command measure what a search has *done*."""
+    assert done.code == 0, done.stderr
+    return option, ",".join(map(str, done.document["result"]["chosen"]))
+
+
+def test_a_bandwidth_search_chooses_the_best_and_the_best_without_delay(probe: Probe, cpus: list[int]) -> None:
     document = bandwidth(
         probe, "--group", f"{cpus[0]}@0", "--mix", "reads,1:1", "--streams", "1,8", "--prefetch-bytes", "0,512",
-        "--delay", "50,0", "--keep-best", "2", "--placements", "1",
+        "--delay", "50,0", "--keep-best", "2",
     )  # fmt: skip
-    for mix in ("reads", "1:1"):
-        points = [point for point in document["result"]["points"] if point["mix"] == mix]
-        scanned = [point for point in points if point["phase"] == "scan"]
-        full = [point for point in points if point["phase"] == "full"]
-        assert len(scanned) == 8
-        assert all(point["checked"] for point in scanned)
-        assert 2 <= len(full) <= 3
-        assert any(point["delay"] == 0 for point in full), (
-            "the setting without delay must be among those measured again"
-        )
-        key = ("streams", "prefetch_bytes", "delay")
-        best = sorted(scanned, key=lambda point: -statistics.median(point["placements"][0]["windows_mb_s"]))[:2]
-        measured = {tuple(point[name] for name in key) for point in full}
-        assert {tuple(point[name] for name in key) for point in best} <= measured
+    points, chosen = document["result"]["points"], document["result"]["chosen"]
+    assert len(points) == 2 * 8
+    assert all(point["checked"] and len(point["placements"]) == 1 for point in points)
+    assert chosen == sorted(set(chosen))
+    for first in (0, 8):
+        looks = {
+            number: statistics.median(points[number]["placements"][0]["windows_mb_s"])
+            for number in range(first, first + 8)
+        }
+        best = sorted(looks, key=lambda number: -looks[number])
+        undelayed = next(number for number in best if points[number]["delay"] == 0)
+        assert {number for number in chosen if number in looks} == {*best[:2], undelayed}
 
 
-def again(probe: Probe, first: Finished) -> dict[str, Any]:
-    """Run the command of *first* again, with what its document says."""
-    assert first.code == 0, first.stderr
-    words = read_document(first.document).again
-    assert words is not None
-    done = probe(*first.document["argv"][1:], *words)
-    assert done.code == 0, done.stderr
-    assert done.document["again"] is None, "there was nothing to choose"
-    return done.document
-
-
-def test_what_a_bandwidth_search_chose_is_measured_again_without_a_search(probe: Probe, cpus: list[int]) -> None:
+def test_settings_are_measured_by_their_numbers(probe: Probe, cpus: list[int]) -> None:
     command = (
         "bandwidth", "--group", f"{cpus[0]}@0:8192", "--group", f"{cpus[-1]}@0", "--mix", "reads,1:1", "--buffer-bytes",
-        "65536,16384", "--streams", "1,8", "--prefetch-bytes", "0,512", "--delay", "50,0", "--keep-best", "2",
-        "--placements", "1", "--windows", "1", "--window-s", "0.002",
+        "65536,16384", "--streams", "1,8", "--prefetch-bytes", "0,512", "--delay", "50,0",
     )  # fmt: skip
-    first = probe(*command)
-
-    def settings(points: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        keys = ("group", "mix", "buffer_bytes", "streams", "prefetch_bytes", "delay", "width")
-        return [tuple(point[key] for key in keys) for point in points]
-
-    points = first.document["result"]["points"]
-    found = again(probe, first)["result"]["points"]
-    assert {point["phase"] for point in found} == {"full"}
-    assert all(point["checked"] and len(point["placements"]) == 1 for point in found)
-    assert settings(found) == settings([point for point in points if point["phase"] == "full"])
-    scanned = settings([point for point in points if point["phase"] == "scan"])
+    brief = ("--placements", "1", "--windows", "1", "--window-s", "0.002")
+    search = probe(*command, "--keep-best", "2")
+    scanned = settings(search.document["result"]["points"])
     assert len(scanned) == len(set(scanned)) == 8 * (2 * 1 + 2 * 2)
-    # any settings, by their numbers in the order in which all are listed
-    some = probe(*command, "--only", "0,17,47").document["result"]["points"]
-    assert settings(some) == [scanned[number] for number in (0, 17, 47)]
+    for option, numbers in (chosen_words(search, "--only"), ("--only", "0,17,47")):
+        done = probe(*command, *brief, option, numbers)
+        assert done.code == 0, done.stderr
+        found = done.document["result"]["points"]
+        assert all(point["checked"] and len(point["placements"]) == 1 for point in found)
+        assert settings(found) == [scanned[int(number)] for number in numbers.split(",")]
+        assert done.document["result"]["chosen"] is None
 
 
 def test_a_search_that_was_cut_short_chose_nothing(probe: Probe, cpus: list[int]) -> None:
@@ -508,7 +501,7 @@ def test_a_search_that_was_cut_short_chose_nothing(probe: Probe, cpus: list[int]
         "--delay", ",".join(map(str, range(1000))), "--keep-best", "1", "--deadline-s", "0.5",
     )  # fmt: skip
     assert done.document["error"]["code"] == "deadline"
-    assert done.document["again"] is None
+    assert done.document["result"]["chosen"] is None
 
 
 @pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon", "sve"])
@@ -555,50 +548,42 @@ def test_loaded_pairs_latency_and_bandwidth(probe: Probe, cpus: list[int]) -> No
 
 def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
-    done = probe(
-        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--delay", "20000,0", "--share-percent",
-        "50,100", "--probe-size-bytes", str(8 * MIB), "--buffer-bytes", str(8 * MIB), "--placements", "1",
-        "--windows", "2", "--window-s", "0.02",
+    command = (
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(8 * MIB),
+        "--buffer-bytes", str(8 * MIB),
     )  # fmt: skip
+    done = probe(*command, "--delay", "20000,0", "--share-percent", "50,100", "--choose")
     assert done.code == 0, done.stderr
-    result = read_result(read_document(done.document), LoadedResult)
-    long, none, half, whole = result.points
-    assert [point.share_percent for point in result.points] == [None, None, 50, 100]
-    assert (long.inject_delay, none.inject_delay) == (20000, 0)
-    assert long.share_found is none.share_found is None
-    seen = {look.inject_delay: look.best_mb_s / result.looks[0].best_mb_s for look in result.looks}
+    assert_envelope(done.document, "loaded")
+    search = read_result(read_document(done.document), LoadedSearch)
+    seen = {look.inject_delay: look.best_mb_s / search.looks[0].best_mb_s for look in search.looks}
     assert list(seen) == sorted(seen)
-    for share, point in ((0.5, half), (1.0, whole)):
-        assert point.share_found == pytest.approx(seen[point.inject_delay])
-        assert abs(seen[point.inject_delay] - share) == min(abs(item - share) for item in seen.values())
-        assert (point.delay_ns > 0) == (point.inject_delay > 0)
-        assert point.placements
-    assert 0 < half.delay_ns < long.delay_ns
+    assert search.chosen == (20000, 0, *(share.inject_delay for share in search.shares))
+    assert [share.share_percent for share in search.shares] == [50, 100]
+    for share in search.shares:
+        assert share.share_found == pytest.approx(seen[share.inject_delay])
+        wanted = share.share_percent / 100
+        assert abs(seen[share.inject_delay] - wanted) == min(abs(item - wanted) for item in seen.values())
+    brief = ("--placements", "1", "--windows", "2", "--window-s", "0.02")
+    measured = probe(*command, *chosen_words(done, "--delay"), *brief)
+    assert measured.code == 0, measured.stderr
+    points = read_result(read_document(measured.document), LoadedResult).points
+    assert tuple(point.inject_delay for point in points) == search.chosen
+    assert all((point.delay_ns > 0) == (point.inject_delay > 0) for point in points)
+    assert all(point.placements for point in points)
 
 
-@pytest.mark.parametrize("asked", [("--delay", "0,2000"), ("--delay-ns", "0,300")])
-@pytest.mark.parametrize("shares", [(), ("--share-percent", "50,90")])
-def test_delays_that_were_found_are_measured_again_without_a_search(
-    probe: Probe, cpus: list[int], asked: tuple[str, ...], shares: tuple[str, ...]
-) -> None:
+def test_delays_in_ns_are_chosen_without_a_search(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
-    first = probe(
-        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", *asked, *shares, "--probe-size-bytes", "65536",
-        "--buffer-bytes", "65536", "--placements", "1", "--windows", "1", "--window-s", "0.01",
+    command = (
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", "65536", "--buffer-bytes",
+        "65536",
     )  # fmt: skip
-    if not shares and asked[0] == "--delay":
-        assert first.document["again"] is None
-        return
-    document = again(probe, first)
-    before, after = (read_result(read_document(item), LoadedResult) for item in (first.document, document))
-    assert [(point.inject_delay, point.share_percent) for point in after.points] == [
-        (point.inject_delay, point.share_percent) for point in before.points
-    ]
-    assert all(point.share_found is None for point in after.points)
-    # With one window of 10 ms a thread that the host holds up may leave a point unmeasured, which then says so.
-    assert all(point.placements or point.error for point in after.points)
-    assert after.looks == ()
-    assert bool(before.looks) == bool(shares)
+    done = probe(*command, "--delay-ns", "0,300", "--choose")
+    assert done.code == 0, done.stderr
+    search = read_result(read_document(done.document), LoadedSearch)
+    none, some = search.chosen
+    assert (none, some > 0, search.shares, search.looks) == (0, True, (), ())
 
 
 def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
@@ -706,26 +691,9 @@ def test_a_matrix_has_every_ordered_pair_and_says_how_long_it_takes(probe: Probe
     assert absent.home is None
     assert absent.evidence is None
     assert absent.placements is None
-    estimate = result.estimate
-    assert estimate is not None
-    assert (estimate.pairs, estimate.chosen, estimate.budget_s) == (3, 3, 0)
-    assert estimate.expected_s == pytest.approx(estimate.pairs * estimate.pair_s)
-    assert f"3 pairs, {estimate.pair_s:.4f} s each" in done.stderr
+    assert re.search(r"3 pairs, [0-9.]+ s each by the first 1: [0-9.]+ s; 3 chosen", done.stderr)
     assert result.interference is not None
     assert result.interference.softirqs is not None
-
-
-def test_pairs_of_a_matrix_beyond_its_budget_are_listed_with_the_reason(probe: Probe, cpus: list[int]) -> None:
-    require_two(cpus)
-    first, second = cpus[:2]
-    done = probe("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--matrix-budget-s", "0.000001")
-    assert done.code == 0, done.stderr
-    result = read_result(read_document(done.document), C2cResult)
-    (cell,), (left,) = result.cells, result.not_measured
-    assert (left.code, left.pairs) == ("sampled", (f"{cell.reader}@{cell.writer}",))
-    assert "--matrix-budget-s 1e-06" in left.message
-    assert result.estimate is not None
-    assert result.estimate.chosen == 1
 
 
 def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> None:
@@ -741,9 +709,10 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
             pair for left in result.not_measured for pair in left.pairs
         ]
 
-    chosen, left = sample("--matrix-budget-s", "0.01")
+    number = "700"
+    chosen, left = sample("--matrix-pairs", number)
     taken = set(chosen)
-    assert len(taken) == len(chosen) < 40 * 39
+    assert len(taken) == len(chosen) == int(number)
     wrote = [sum(writer == cpu for writer, _ in chosen) for cpu in names]
     read = [sum(reader == cpu for _, reader in chosen) for cpu in names]
     assert max(wrote) - min(wrote) <= 3
@@ -758,27 +727,35 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
     everything, nothing = sample()
     assert len(everything) == 40 * 39
     assert nothing == []
-    number = str(len(chosen))
-    assert sample("--matrix-pairs", number) == (chosen, left)
-    assert sample("--matrix-pairs", f"{number},1", "--seed", "2", "--matrix-budget-s", "0.000001") == (chosen, left)
+    assert sample("--matrix-pairs", f"{number},1", "--seed", "2") == (chosen, left)
     assert sample("--matrix-pairs", number, "--seed", "2") != (chosen, left)
 
 
-def test_the_pairs_that_a_budget_allowed_are_measured_again(probe: Probe, cpus: list[int]) -> None:
+def test_the_pairs_that_a_budget_allows_are_chosen_and_measured(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     first, second = cpus[:2]
     matrix = ("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--windows", "1", "--hops", "64")
-    assert probe(*matrix).document["again"] is None, "all pairs were asked for"
     for budget_s, chosen in (("0.000001", 1), ("1000", 2)):
-        before = probe(*matrix, "--matrix-budget-s", budget_s, "--seed", "7")
-        assert before.document["again"] == ["--matrix-pairs", f"{chosen},7"]
-        after = again(probe, before)["result"]
-        pairs = [[(cell["writer"], cell["reader"]) for cell in item["cells"]]
-                 for item in (before.document["result"], after)]  # fmt: skip
-        assert pairs[0] == pairs[1]
-        assert len(pairs[0]) == chosen
-        assert after["estimate"]["budget_s"] == 0
-        assert [left["code"] for left in after["not_measured"]] == ["sampled"] * (chosen == 1)
+        search = probe(*matrix, "--matrix-budget-s", budget_s, "--seed", "7")
+        assert search.code == 0, search.stderr
+        found = read_result(read_document(search.document), C2cSearch)
+        estimate = found.estimate
+        assert found.chosen == (chosen, 7)
+        assert (estimate.pairs, estimate.measured_on, estimate.chosen) == (2, 1, chosen)
+        assert estimate.budget_s == float(budget_s)
+        assert estimate.expected_s == pytest.approx(2 * estimate.pair_s)
+        done = probe(*matrix, *chosen_words(search, "--matrix-pairs"))
+        result = read_result(read_document(done.document), C2cResult)
+        assert len(result.cells) == chosen
+        assert [left.code for left in result.not_measured] == ["sampled"] * (chosen == 1)
+        for left in result.not_measured:
+            assert left.pairs == (f"{result.cells[0].reader}@{result.cells[0].writer}",)
+            assert left.message == "1 of 2 pairs were left out"
+    absent = probe("c2c", "--all-pairs", f"{first}@100000", "--matrix-budget-s", "1")
+    assert (absent.code, absent.document["error"]["code"]) == (3, "cpu_offline")
+    some = probe("c2c", "--all-pairs", f"{first},{second},100000", "--matrix-budget-s", "1000", "--hops", "64")
+    estimate = read_result(read_document(some.document), C2cSearch).estimate
+    assert (estimate.pairs, estimate.measured_on, estimate.chosen) == (6, 2, 6)
     done = probe(*matrix, "--matrix-pairs", "3")
     assert done.code == 2
     assert "--matrix-pairs: must be 1 to 2 " in done.stderr

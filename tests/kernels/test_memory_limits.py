@@ -82,7 +82,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "bandwidth": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "triad,reads", "--buffer-bytes", BUFFER,
                   "--placements", "2", "--windows", "2", "--window-s", "0.02"),
     "bandwidth-search": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "copy", "--buffer-bytes", BUFFER, "--streams",
-                         "1,4", "--keep-best", "1", "--placements", "1", "--windows", "1", "--window-s", "0.02"),
+                         "1,4", "--keep-best", "1"),
     "loaded": ("loaded", "--probe", "{0}@0", "--load", "{1}@0", "--delay", "0,500", "--probe-size-bytes", str(96 * MIB),
                "--buffer-bytes", BUFFER, "--placements", "2", "--windows", "2", "--window-s", "0.02"),
     "c2c": ("c2c", "--pair", "{0}@{1}", "--lines", "65536", "--placements", "2", "--windows", "2"),

@@ -114,29 +114,28 @@ def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Pro
     assert len(seeds) == 1, "points had placements of their own"
 
 
-def test_a_search_looks_at_extras_beside_the_best_and_measures_one_again(probe: Probe, cpus: list[int]) -> None:
-    done = probe(
+def test_a_search_looks_at_extras_beside_the_best_and_chooses_one(probe: Probe, cpus: list[int]) -> None:
+    command = (
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,1:1,write_nt", "--buffer-bytes", "65536", "--streams",
-        "1,4", "--prefetch-bytes", "0,512", "--hint", "t0,nta,w", "--visit-lines", "0,2,4", "--keep-best", "1",
-        "--placements", "1", *SHORT,
+        "1,4", "--prefetch-bytes", "0,512", "--hint", "t0,nta,w", "--visit-lines", "0,2,4",
     )  # fmt: skip
+    done = probe(*command, "--keep-best", "1")
     assert done.code == 0, done.stderr
-    points = read_result(read_document(done.document), BandwidthResult).points
-    looks = [point for point in points if point.phase == "scan"]
+    search = read_result(read_document(done.document), BandwidthResult)
+    looks = search.points
     assert len({(point.mix, setting_of(point).shape.text) for point in looks}) == len(looks), "nothing is tried twice"
     for mix, pairs, values in (("reads", 4, 3), ("1:1", 4, 4), ("write_nt", 2, 2)):
         own = [setting_of(point).shape for point in looks if point.mix == mix]
         assert sum(shape.extras == 0 for shape in own) == pairs, mix
         assert values - 1 <= sum(shape.extras == 1 for shape in own) <= values, "not with every combination"
         assert len(own) <= pairs + 2 * values + 1
-    assert all(point.hint != "w" for point in points if point.mix == "reads")
+    assert all(point.hint != "w" for point in looks if point.mix == "reads")
     best = {mix: max((p for p in looks if p.mix == mix), key=window_of) for mix in ("reads", "1:1", "write_nt")}
-    full = {point.mix: setting_of(point).shape for point in points if point.phase == "full"}
-    assert full == {mix: setting_of(point).shape for mix, point in best.items()}
-    words = read_document(done.document).again
-    assert words is not None
-    again = read_result(read_document(probe(*done.document["argv"][1:], *words).document), BandwidthResult).points
-    assert {point.mix: setting_of(point).shape for point in again} == full
+    only = ("--only", ",".join(map(str, search.chosen or ())))
+    chosen = read_result(read_document(probe(*command, "--placements", "1", *SHORT, *only).document), BandwidthResult)
+    assert {point.mix: setting_of(point).shape for point in chosen.points} == {
+        mix: setting_of(point).shape for mix, point in best.items()
+    }
 
 
 def window_of(point: BandwidthPoint) -> float:

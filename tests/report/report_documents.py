@@ -59,6 +59,7 @@ from calibration.statistics import estimate as estimate_of
 from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change, not_restored, unrestored
 from calibration.validity import Flag, Validity, flag, validity
+from tests.recorded import MEASURED, parts_of
 from tests.rounds import in_rounds
 
 KERNELS = Kernels(
@@ -79,7 +80,7 @@ PAGE = "calibration/example-lab/t3-sut2/index.html"
 
 RUN_ID = "20260102T030405Z-0a1b"
 
-RECORDED = {path.stem: path for path in sorted((FIXTURES / "sutprobe").glob("*.json"))}
+RECORDED = MEASURED
 
 
 def parsed_measurements(
@@ -135,7 +136,7 @@ def measurements_of(name: str, machine: str) -> tuple[Measurement, ...]:
     rounds = 1 if declaration(name.partition("-")[0]).once else ROUNDS
     made = [(number, read_document(part), None) for number, part in enumerate(in_rounds(raw, rounds), 1)]
     document = made[0][1] if rounds == 1 else ProbeDocument.merged(made)
-    return tuple(parsed_measurements(name, document, context_of(machine)))
+    return tuple(parsed_measurements(name, document.with_parts(parts_of(name, raw["argv"])), context_of(machine)))
 
 
 def attempt(**changes: Any) -> Attempt:

@@ -22,7 +22,7 @@ from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report.sections import MAX_FAMILY
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
-from calibration.sutprobe.document import read_document
+from tests.recorded import read, read_whole
 from tests.report.made_counts import counted_document
 from tests.report.report_documents import (
     FIXTURES,
@@ -40,9 +40,9 @@ Json = dict[str, Any]
 
 def chosen_document() -> RunDocument:
     """Return a run whose loaded latency has delays that were chosen for shares of the load's bandwidth."""
-    printed = (FIXTURES / "sutprobe" / "chosen-delays" / "loaded_latency.json").read_text(encoding="utf-8")
+    name = "chosen-delays/loaded_latency"
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
-    measured = parsed_measurements("loaded_latency", read_document(json.loads(printed)), context)
+    measured = parsed_measurements("loaded_latency", read_whole(name, read(name)), context)
     return run_document(names=("loaded_latency",)).model_copy(update={"measurements": tuple(measured)})
 
 

@@ -54,6 +54,7 @@ from calibration.results.layout import SCHEMA_VERSION
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
+from tests.recorded import PATHS, read, whole_of
 from tests.walk import places
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -393,14 +394,16 @@ def test_any_document_is_read_or_refused(parser: Callable[..., object], data: st
     is_read_or_refused(parser, data.draw(damaged(DOCUMENTS[parser])), path_given)
 
 
-@hypothesis.given(st.sampled_from(sorted((FIXTURES / "sutprobe").glob("*.json"))), st.data())
-def test_a_damaged_answer_of_sutprobe_is_read_or_refused(path: Path, data: st.DataObject) -> None:
-    kind = path.stem.partition("-")[0]
+@hypothesis.given(st.sampled_from(sorted(PATHS)), st.data())
+def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    kind = name.partition("-")[0]
     times = {"expected_duration_s": 1.0, "longest_duration_s": 1.0, "deadline_s": 1.0}
-    step = Step(id=path.stem, kind=kind, title="", argv=("sutprobe",), cpus=(1,), nodes=(0,), **times)
+    step = Step(id=whole_of(name), kind=kind, title="", argv=("sutprobe",), cpus=(1,), nodes=(0,), **times)
     reason = ""
     try:
-        document = read_document(data.draw(damaged(json.loads(path.read_bytes()))))
+        document = read_document(data.draw(damaged(read(name))))
+        if whole_of(name) != name:
+            document = read_document(read(whole_of(name))).with_parts([document])
         list(declaration(kind).parse(document, step, loader.load(CONTEXT)))
     except (CalibrationError, ValueError, ArithmeticError, LookupError) as error:  # as the assembly of a run expects
         reason = str(error)

@@ -19,7 +19,7 @@ from calibration.context import load
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
 from calibration.measurements import declaration, registry, row_of
-from calibration.measurements.base import Parsed, Step
+from calibration.measurements.base import Choice, Parsed, Step
 from calibration.measurements.core_frequency import median_without
 from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
@@ -27,12 +27,12 @@ from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe.document import read_document
+from tests.recorded import MEASURED, read, read_whole
 from tests.report.report_documents import imported, prefetchers_document, run_document, with_nodes
 from tests.walk import estimates, places
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-MEASURED = {
+VALUES = {
     "placements",
     "windows_hz",
     "share",
@@ -43,17 +43,10 @@ MEASURED = {
     "interference",
 }
 """What a point that could not be measured has none of."""
-RECORDED = sorted(path.stem for path in (FIXTURES / "sutprobe").glob("*.json"))
-
+RECORDED = sorted(MEASURED)
 
 MACHINE = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
 """A machine with the CPUs and nodes of the recorded documents."""
-
-
-def read(name: str) -> dict[str, Any]:
-    """Return the recorded document *name*."""
-    document: dict[str, Any] = json.loads((FIXTURES / "sutprobe" / f"{name}.json").read_text(encoding="utf-8"))
-    return document
 
 
 def parse(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes: Any) -> list[Any]:
@@ -71,7 +64,7 @@ def parse(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes:
         deadline_s=30.0,
         **changes,
     )
-    return list(declaration(kind).parse(read_document(raw), step, machine))
+    return list(declaration(kind).parse(read_whole(name, raw), step, machine))
 
 
 def one(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes: Any) -> Any:
@@ -109,7 +102,7 @@ def fail(point: dict[str, Any]) -> None:
     if "evidence" in point:
         point["evidence"] = None
     point["error"] = {"code": "no_memory", "message": "expected 128 MiB on node 0, found 4"}
-    for name in MEASURED & point.keys():
+    for name in VALUES & point.keys():
         point[name] = None
 
 
@@ -181,7 +174,8 @@ def test_a_metric_without_a_row_cannot_be_made() -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_every_sample_was_printed_by_sutprobe(name: str) -> None:
     raw = read(name)
-    printed = set(numbers(raw["result"]))
+    printed = {number for part in read_whole(name, raw).beside for number in numbers(json.loads(part.result or b""))}
+    printed |= set(numbers(raw["result"]))
     for measurement in parse(name, raw):
         for figure in estimates(measurement.values):
             samples = {sample for placement in figure.samples for sample in placement}
@@ -613,7 +607,9 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     assert (near.minimum_pair, near.maximum_pair) == ((0, 1), (1, 0))
     assert (far.pairs, far.measured, far.median_ns, far.latency_ns.value) == (6, 1, 600, 600)
     assert sum(class_name.pairs for class_name in values.classes) == 4 * 3
-    assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
+    assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [
+        ("Pairs 2@1", "sampled: left out: all would take 0.1 s, more than 10 s")
+    ]
     (reason,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
     assert "2 pairs" in reason
     assert "CPUs 0 and 1: by 100 %" in reason
@@ -713,12 +709,16 @@ def test_interrupted_sweep_keeps_its_points() -> None:
 
 def test_delays_in_ns_replace_delays() -> None:
     loaded = declaration("loaded_latency")
-    (step,) = loaded.steps(MACHINE, loaded.settings(delays_ns=(0, 50, 500)))
-    assert isinstance(step, Step)
-    assert step.argv[step.argv.index("--delay-ns") + 1] == "0,50,500"
-    assert "--delay" not in step.argv
-    assert "3 delays" in step.title
-    (usual,) = loaded.steps(MACHINE, loaded.settings())
+    for shares in ((), (0.5,)):
+        search, step = loaded.steps(MACHINE, loaded.settings(delays_ns=(0, 50, 500), shares=shares))
+        assert isinstance(search, Step)
+        assert isinstance(step, Step)
+        assert search.argv[search.argv.index("--delay-ns") + 1] == "0,50,500"
+        assert "--delay" not in search.argv
+        assert "3 delays" in step.title
+        assert not {"--delay", "--delay-ns"} & {*step.argv}, "they are chosen"
+        assert step.choice == Choice(step=search.id, field=("result", "chosen"), option="--delay")
+    usual, _ = loaded.steps(MACHINE, loaded.settings())
     assert isinstance(usual, Step)
     assert "--delay" in usual.argv
     assert "--delay-ns" not in usual.argv
@@ -726,6 +726,7 @@ def test_delays_in_ns_replace_delays() -> None:
 
 CHOSEN = "chosen-delays/loaded_latency"
 """A sweep with two delays that were asked for and four that were chosen for shares of the full bandwidth."""
+SHARES = (25, 50, 75, 90)
 
 
 def test_searched_delays_keep_stable_names() -> None:
@@ -766,7 +767,7 @@ def test_flags_a_missed_share() -> None:
     raw = read(CHOSEN)
     parsed = one(CHOSEN, raw)
     assert "SHARE_MISSED" not in codes(parsed)
-    (half,) = (point for point in points(raw) if point.get("share_percent") == 50)
+    half = points(raw)[2 + SHARES.index(50)]
     for placement in half["placements"]:
         placement["windows_mb_s"] = [item * 1.2 for item in placement["windows_mb_s"]]
     missed = one(CHOSEN, raw)
@@ -776,32 +777,33 @@ def test_flags_a_missed_share() -> None:
 
 def test_unmeasured_share_is_missing() -> None:
     raw = read(CHOSEN)
-    for point in points(raw):
-        if point.get("share_percent") == 90 or point["inject_delay"] in {0, 20000}:
-            fail(point)
+    for point in (*points(raw)[:2], points(raw)[2 + SHARES.index(90)]):
+        fail(point)
     parsed = one(CHOSEN, raw)
     found = parsed.values
     assert [omitted.what for omitted in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
     assert found.ends == ()
     assert not list(declaration("loaded_latency").metrics(found))
     # Without a point without delay, what the search saw is left.
-    seen = {point.get("share_percent"): point.get("share_found") for point in points(raw)}
+    seen = {share["share_percent"]: share["share_found"] for share in read("loaded_latency-search")["result"]["shares"]}
     assert [point.share_reached for point in found.points] == [seen[percent] for percent in (75, 50, 25)]
 
 
 def test_shares_are_requested_and_cost_time() -> None:
     loaded = declaration("loaded_latency")
 
-    def planned(**settings: Any) -> Step:
-        (step,) = loaded.steps(MACHINE, loaded.settings(**settings))
-        assert isinstance(step, Step)
-        return step
+    def planned(**settings: Any) -> list[Step]:
+        return [step for step in loaded.steps(MACHINE, loaded.settings(**settings)) if isinstance(step, Step)]
 
-    usual, none, more = planned(), planned(shares=()), planned(shares=(), delays=(*MLC_DELAYS, 1, 3, 4, 5))
-    assert usual.argv[usual.argv.index("--share-percent") + 1] == "25,50,75,90"
-    assert "--share-percent" not in none.argv
+    (search, usual), (none,) = planned(), planned(shares=())
+    (more,) = planned(shares=(), delays=(*MLC_DELAYS, 1, 3, 4, 5))
+    assert search.argv[search.argv.index("--share-percent") + 1] == "25,50,75,90"
+    assert "--choose" in search.argv
+    assert search.part_of == usual.id
+    assert not {"--share-percent", "--choose"} & {*usual.argv, *none.argv}
+    assert none.choice is None
     assert "19 delays, 4 shares of peak" in usual.title
-    assert usual.in_rounds(1).expected_duration_s > more.expected_duration_s > none.expected_duration_s
+    assert usual.expected_duration_s == more.expected_duration_s > none.expected_duration_s
     for wrong in (0.0, 1.01, 0.255):
         with pytest.raises(ValidationError, match="shares"):
             loaded.settings(shares=(wrong,))
@@ -898,8 +900,7 @@ def test_scaling_by_number_of_threads() -> None:
 
 def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
     raw = read("max_bandwidth")
-    full = next(point for point in points(raw) if point["phase"] == "full")
-    slower = copy.deepcopy(full)
+    slower = copy.deepcopy(points(raw)[0])
     for placement in slower["placements"]:
         placement["windows_mb_s"] = [value / 2 for value in placement["windows_mb_s"]]
     before = one("max_bandwidth", raw)
@@ -908,7 +909,7 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
     now = parsed.values
     was = before.values
     assert now.mixes == was.mixes
-    assert len(now.search) == sum(point["phase"] == "scan" for point in points(raw))
+    assert len(now.search) == len(points(read("max_bandwidth-search")))
 
 
 @pytest.mark.parametrize(

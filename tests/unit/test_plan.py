@@ -18,7 +18,7 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
-from calibration.runner.fields import figures
+from calibration.runner.fields import chosen, figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from tests.machines import answer
 
@@ -229,11 +229,11 @@ def block(text: str) -> set[tuple[int, int]]:
 def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     declared = registry()["c2c_matrix"]
     cpus = sorted(SMT.online_cpus)
-    full, other = declared.steps(SMT, declared.settings())
+    _timed, full, _also, other = declared.steps(SMT, declared.settings())
     assert options(full, "all-pairs") == [format_cpulist(cpus)]
     assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
     few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
-    *gone, sampled = declared.steps(SMT, few)
+    *gone, search, sampled = declared.steps(SMT, few)
     classes = Neighbourhood(SMT, cpus).counts()
     assert sum(classes.values()) == len(cpus) * (len(cpus) - 1) // 2
     assert set(classes) >= {"smt_siblings", "other_package"}
@@ -243,7 +243,8 @@ def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     assert len(gone) == sum(pairs > 1 for pairs in classes.values())
     assert all("stands for the class" in item.reason for item in gone)
     assert sampled.expected_duration_s < full.expected_duration_s
-    assert list(declared.steps(SMT, few)) == [*gone, sampled]
+    assert options(search, "all-pairs") == options(sampled, "all-pairs")
+    assert list(declared.steps(SMT, few)) == [*gone, search, sampled]
 
 
 def test_pair_counts_and_balance_of_samples(machine: Context) -> None:
@@ -266,7 +267,7 @@ def test_isolated_cpus_have_rows_in_the_core_matrix() -> None:
     *_, step = declared.steps(ISOLATED, rows)
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(cpu, other) for cpu in isolated for other in cpus if cpu != other}
-    *gone, step = declared.steps(ISOLATED, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
+    *gone, _, step = declared.steps(ISOLATED, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
     assert any("(row_pairs)" in omitted.reason and format_cpulist(isolated[1:]) in omitted.what for omitted in gone)
@@ -321,7 +322,7 @@ def test_cpus_of_a_memoryless_node_write_in_the_nearest_memory(full_pairs: int) 
     (empty,) = CPU_ONLY.cpu_only_nodes
     declared = registry()["c2c_matrix"]
     steps = declared.steps(CPU_ONLY, declared.settings(full_pairs=full_pairs, methods=("transfer",)))
-    (step,) = (step for step in steps if isinstance(step, Step))
+    (step,) = (step for step in steps if isinstance(step, Step) and step.part_of is None)
     homes = set()
     for text in options(step, "all-pairs"):
         cpus, _, home = text.partition(":")
@@ -453,9 +454,22 @@ def test_text_is_one_screen(machine: Context) -> None:
 @pytest.mark.parametrize("profile", profile_names())
 def test_rounds_suffice_for_a_95_percent_interval(profile: str) -> None:
     enough = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
-    short = {step.kind for step in make_plan(SMT, load_profile(profile)).steps if step.rounds < enough}
+    steps = [step for step in make_plan(SMT, load_profile(profile)).steps if step.part_of is None]
+    short = {step.kind for step in steps if step.rounds < enough}
     # a shape is chosen by rank, a course has no pause, and the profile counters compares methods within its sweeps
     assert short <= {"traffic_shape", "sustained_bandwidth", "counted_volume", "regulation"}
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_every_search_comes_before_what_it_is_part_of_and_has_a_choice(machine: Context, profile: str) -> None:
+    before: dict[str, Step] = {}
+    for step in make_plan(machine, load_profile(profile)).steps:
+        if step.choice is not None:
+            search = before[step.choice.step]
+            assert search.part_of == step.id
+            assert chosen(answer(search), step.choice.field)
+            assert step.choice.option not in step.argv
+        before[step.id] = step
 
 
 def test_answers_have_the_figures_that_decide_on_further_rounds() -> None:
@@ -468,6 +482,9 @@ def test_answers_have_the_figures_that_decide_on_further_rounds() -> None:
     steps = make_plan(SMT, full.model_copy(update={"measurements": adding}), prefetchers_ok=True).steps
     assert {step.kind for step in steps} == adding.keys()
     for step in steps:
+        if step.part_of is not None:
+            assert step.figures is None
+            continue
         assert step.figures
         known = figures(answer(step), step.figures)
         assert known

@@ -22,6 +22,7 @@ from calibration.lifecycle import BegunRun, NotBegunError, resume
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (
+    chosen,
     complete_suts,
     has_ended,
     newest_unfinished,
@@ -383,13 +384,53 @@ def test_a_failed_round_costs_its_part_only(begun: BegunRun) -> None:
 
 
 def test_resume_measures_the_missing_rounds(begun: BegunRun) -> None:
-    document = recorded("max_bandwidth") | {"again": ["--only", "3"]}
-    end_step(begun, "max_bandwidth", rounds=4, document=document)
+    end_step(begun, "max_bandwidth", rounds=4)
     left = unmeasured(begun.directory)
-    assert left["max_bandwidth"] == ((5, 6), ("--only", "3"))
-    assert left["idle_latency"] == ((1, 2, 3, 4, 5, 6), ())
+    assert left["max_bandwidth"] == (5, 6)
+    assert left["idle_latency"] == (1, 2, 3, 4, 5, 6)
     end_step(begun, "max_bandwidth")
     assert "max_bandwidth" not in {step.id for step in outstanding(begun.directory)}
+
+
+def test_a_search_that_is_recorded_is_not_repeated(begun: BegunRun) -> None:
+    assert chosen(begun.directory) == {}
+    end_step(begun, "max_bandwidth-search", outcome="failed", reason="killed")
+    assert chosen(begun.directory) == {}
+    end_step(begun, "max_bandwidth-search")
+    assert chosen(begun.directory) == {"max_bandwidth-search": [2, 5, 11, 14, 18]}
+    assert "max_bandwidth-search" not in {step.id for step in outstanding(begun.directory)}
+
+
+def test_a_damaged_record_of_a_search_is_refused(begun: BegunRun) -> None:
+    document = recorded("max_bandwidth-search")
+    document["result"]["chosen"] = None
+    end_step(begun, "max_bandwidth-search", document=document)
+    with pytest.raises(InputError, match=r"the answer of max_bandwidth-search has no result\.chosen$"):
+        chosen(begun.directory)
+
+
+def test_a_search_is_part_of_what_was_measured_with_its_choice(begun: BegunRun) -> None:
+    end_step(begun, "max_bandwidth-search")
+    end_step(begun, "max_bandwidth")
+    run = finish(begun.directory, now=NOW)
+    (measured,) = run.measurements
+    search, best = recorded("max_bandwidth-search"), recorded("max_bandwidth")
+    assert measured.id == "max_bandwidth"
+    assert len(measured.values.search) == len(search["result"]["points"])
+    assert measured.duration_s == pytest.approx(search["duration_s"] + 6 * best["duration_s"])
+    assert measured.pages.buffers == len(search["result"]["points"]) + 6 * len(best["result"]["points"])
+    assert {omitted.what for omitted in run.not_measured if omitted.kind == "max_bandwidth"} == set()
+
+
+def test_a_search_that_failed_says_why(begun: BegunRun) -> None:
+    end_step(begun, "max_bandwidth-search", outcome="failed", reason="the answer has no result.chosen")
+    why = "its search, max_bandwidth-search, failed"
+    end_step(begun, "max_bandwidth", outcome="failed", reason=why)
+    run = finish(begun.directory, now=NOW)
+    gone = [(omitted.what, omitted.reason) for omitted in run.not_measured if omitted.kind == "max_bandwidth"]
+    assert run.measurements == ()
+    assert [reason for _, reason in gone] == ["the answer has no result.chosen", why]
+    assert "search of" in gone[0][0]
 
 
 def test_a_round_that_measured_elsewhere_than_asked_leaves_no_value(begun: BegunRun) -> None:
@@ -671,7 +712,7 @@ def test_the_newest_of_two_failures_is_the_reason(begun: BegunRun) -> None:
 def test_a_step_that_is_measured_once_has_no_number_of_a_round(begun: BegunRun) -> None:
     end_step(begun, "idle_latency", rounds=1, round=None)
     end_step(begun, "idle_latency", rounds=1, round=None, outcome="failed", reason="sutprobe was killed")
-    assert unmeasured(begun.directory)["idle_latency"][0] == (2, 3, 4, 5, 6)
+    assert unmeasured(begun.directory)["idle_latency"] == (2, 3, 4, 5, 6)
     step = next(step for step in begun.plan.steps if step.id == "idle_latency")
     ((record, _),) = replay(begun.directory).best(step)
     assert record.outcome == "ok"
@@ -802,12 +843,6 @@ def test_an_ended_run_that_lacks_a_step_is_resumed_and_a_directory_without_recor
     finish(begun.directory, now=NOW)
     (begun.directory.parent / "r9").mkdir()
     assert newest_unfinished(tmp_path, [("t1", "s1")]) == "r1"
-
-
-@pytest.mark.parametrize(("said", "again"), [(["--node", "1"], ("--node", "1")), (["--node", 1], ()), ("--x", ())])
-def test_only_words_repeat_the_choice_of_a_search(begun: BegunRun, said: Any, again: tuple[str, ...]) -> None:
-    end_step(begun, "idle_latency", rounds=1, document={**recorded("idle_latency"), "again": said})
-    assert unmeasured(begun.directory)["idle_latency"][1] == again
 
 
 def test_answers_are_counted_by_the_session_that_gave_them(tmp_path: Path) -> None:

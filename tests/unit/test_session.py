@@ -58,7 +58,7 @@ SOURCES = "1" * 64
 KERNELS = Kernels(
     sha256="0" * 64, target="x86_64", version="0.1.0", compiler="clang 20", flags="-O2", source_sha256=SOURCES
 )
-DOCUMENT = json.dumps({"status": "ok", "build": {"source_sha256": SOURCES}})
+DOCUMENT = json.dumps({"status": "ok", "build": {"source_sha256": SOURCES}, "result": {"chosen": [3, 17]}})
 DIRECTORY = "/tmp/calibration-r1-s1-0123abcd"
 BOOT, OTHER_BOOT = (f"{digit * 8}-2222-3333-4444-555555555555" for digit in "12")
 
@@ -482,19 +482,7 @@ def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltKe
     assert sut.plan["programs"] == {"sutprobe": built.sha256}
     assert sut.programs == {"sutprobe": built.path.read_bytes()}
     given = [json.loads(step.model_dump_json()) for step in start.plan.steps]
-    names = {*sut.plan["steps"][0]} - {"again"}
-    assert {
-        "deadline_s",
-        "figures",
-        "first_round",
-        "more_rounds",
-        "prefetchers",
-        "seeded",
-        "target_half_width",
-    } <= names
-    assert [{name: step[name] for name in names} for step in sut.plan["steps"]] == [
-        {name: step[name] for name in names} for step in given
-    ]
+    assert sut.plan["steps"] == given
     assert any(step.prefetchers == "off" for step in start.plan.steps)
 
 
@@ -638,6 +626,23 @@ def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller,
     assert kept(controller.request, StepRecord)
     assert controller.calibrate(resumed=True) == GOOD
     assert controller.measured_each_round_once()
+
+
+def test_a_resumed_run_measures_what_the_search_of_before_chose(request_: Request, built: BuiltKernel) -> None:
+    def steps() -> dict[str, dict[str, Any]]:
+        begun = resume(request_.directory, capture=CAPTURE, now=NOW)
+        plan, _ = session._programs(request_, begun, replace(built, sha256=KERNELS.sha256), silent)
+        return {step["id"]: step for step in plan["steps"]}
+
+    before = steps()
+    assert before["max_bandwidth"]["choice"]["step"] == "max_bandwidth-search"
+    answers = [step_record("max_bandwidth-search"), step_record("max_bandwidth", round=1)]
+    collect(request_, Answers(answers), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    after = steps()
+    assert "max_bandwidth-search" not in after
+    assert (after["max_bandwidth"]["choice"], after["max_bandwidth"]["rounds"]) == (None, [2, 3, 4, 5, 6])
+    assert after["max_bandwidth"]["argv"] == [*before["max_bandwidth"]["argv"], "--only", "3,17"]
+    assert after["loaded_latency"] == before["loaded_latency"]
 
 
 def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: BuiltKernel, tmp_path: Path) -> None:

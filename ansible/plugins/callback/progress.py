@@ -93,9 +93,10 @@ class Progress:
 
     @property
     def left(self):
-        """The steps that lack the record of a round: those in rounds first, as they are measured."""
+        """The steps that lack the record of a round, as they are measured: searches, those in rounds, the others."""
+        searches = {step["choice"]["step"] for step in self.steps if step.get("choice")}
         lacking = [step for step in self.steps if self.done[step["id"]] < step.get("rounds", 1)]
-        return sorted(lacking, key=lambda step: step.get("rounds", 1) == 1)
+        return sorted(lacking, key=lambda step: (step["id"] not in searches, step.get("rounds", 1) == 1))
 
     def follow(self, now):
         """Read the records since the last call, at *now*."""

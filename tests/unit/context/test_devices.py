@@ -490,8 +490,7 @@ def test_a_profile_is_compared_with_the_machine(make_root):
     ]
     assert sorted(tuned.unchecked) == ["governor", "kernel.x"]
     assert text_of("tuned settings", context) == (
-        "3 of 5 met, 2 not checked; kernel.numa_balancing is 1, not 0, "
-        "transparent huge pages is madvise, not never"
+        "3 of 5 met, 2 not checked; kernel.numa_balancing is 1, not 0, transparent huge pages is madvise, not never"
     )
 
 

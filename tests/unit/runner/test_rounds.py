@@ -31,7 +31,8 @@ def run(plan: dict[str, Any], answers: Any = lambda _step, _number: None) -> lis
     rounds = Rounds(plan)
     done = []
     for number, _, each in rounds:
-        done.append((number, each["id"], rounds.argv(each, number)))
+        if rounds.obstacle(each) is None:
+            done.append((number, each["id"], rounds.argv(each, number)))
         answer = answers(each, number)
         rounds.keep(each, {"rc": 0 if answer else 1, "stdout": json.dumps(answer)})
     return done
@@ -62,13 +63,46 @@ def test_prefetchers_are_switched_once_in_a_round() -> None:
         assert set(order[-2:]) == {"b", "d"}
 
 
-def test_later_rounds_repeat_the_choice_of_the_first_and_skip_what_it_alone_does() -> None:
-    plan = {"steps": [step("search", first_round=["--attribute"])]}
-    done = run(plan, lambda _, number: {"again": ["--only", "3"]} if number == 1 else {"again": ["--only", "9"]})
-    assert [argv[2:] for _, _, argv in done] == [["--attribute"], *([["--only", "3"]] * 5)]
+SEARCH = {"step": "search", "field": ["result", "chosen"], "option": "--only"}
 
 
-def test_a_search_that_chose_nothing_is_repeated_without_what_the_first_round_alone_does() -> None:
+def test_a_search_comes_before_the_rounds_which_measure_what_it_chose() -> None:
+    plan = {"steps": [step("a"), step("b", choice=SEARCH), step("once", rounds=1), step("search", rounds=1)]}
+    rounds = Rounds(plan)
+    places = {each["id"]: place for _, place, each in rounds}
+    assert (places["search"], places["once"]) == ("before the rounds, step 1 of 1", "after the rounds, step 1 of 1")
+    done = run(plan, lambda each, _: {"result": {"chosen": [3, 17]}} if each["id"] == "search" else None)
+    assert [name for _, name, _ in done].index("search") == 0
+    assert {name: argv[2:] for _, name, argv in done} == {
+        "search": [],
+        "a": [],
+        "b": ["--only", "3,17"],
+        "once": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "lacks"),
+    [
+        (None, None),
+        ({"result": None}, "result.chosen"),
+        ({"result": {"chosen": None}}, "result.chosen"),
+        ({"result": {"chosen": []}}, "result.chosen"),
+        ({"result": {"chosen": [3, True]}}, "result.chosen.1"),
+        ({"result": {"chosen": [3, 0.5]}}, "result.chosen.1"),
+        ({"result": {"chosen": ["--deadline-s"]}}, "result.chosen.0"),
+    ],
+)
+def test_nothing_is_measured_without_a_choice(answer: Any, lacks: str | None) -> None:
+    search, measured = step("search", rounds=1), step("a", choice=SEARCH)
+    rounds = Rounds({"steps": [search, measured]})
+    found = rounds.keep(search, {"rc": 0 if answer else 1, "stdout": json.dumps(answer)})
+    assert found == ({} if lacks is None else {"lacks": lacks})
+    assert rounds.obstacle(search) is None
+    assert rounds.obstacle(measured) == "its search, search, failed"
+
+
+def test_the_first_round_has_words_of_its_own() -> None:
     done = run({"steps": [step("a", rounds=3, first_round=["--attribute"]), step("b", rounds=1, first_round=["--x"])]})
     assert [argv[2:] for _, _, argv in done] == [["--attribute"], [], [], ["--x"]]
 
@@ -83,23 +117,17 @@ def test_an_interval_as_wide_as_its_target_meets_it() -> None:
 
 
 def test_each_round_shuffles_differently_in_each_run() -> None:
-    plan = {"seed": 3, "steps": [step("a", seeded=True), step("b", seeded=True), step("c")]}
+    once = step("once", rounds=1, seeded=True)
+    plan = {"seed": 3, "steps": [step("a", seeded=True), step("b", seeded=True), step("c"), once]}
     seeds = {argv[3] for _, name, argv in run(plan) if name != "c" and argv[2] == "--seed"}
-    assert len(seeds) == 12
+    assert len(seeds) == 13
     assert seeds.isdisjoint(argv[3] for _, name, argv in run({**plan, "seed": 4}) if name != "c")
     assert all(argv == ["sutprobe", "c"] for _, name, argv in run(plan) if name == "c")
 
 
-def test_a_failed_search_is_made_again() -> None:
-    done = run(
-        {"steps": [step("search")]}, lambda _, number: None if number == 1 else {"again": ["--only", str(number)]}
-    )
-    assert [argv[2:] for _, _, argv in done] == [[], [], *([["--only", "2"]] * 4)]
-
-
-def test_a_resumed_run_has_the_missing_rounds_only_and_the_choice_of_before() -> None:
-    done = run({"steps": [step("a", rounds=[5, 6], again=["--only", "3"], more_rounds=3, target_half_width=0.01)]})
-    assert done == [(number, "a", ["sutprobe", "a", "--only", "3"]) for number in (5, 6)]
+def test_a_resumed_run_has_the_missing_rounds_only() -> None:
+    done = run({"steps": [step("a", rounds=[5, 6], more_rounds=3, target_half_width=0.01)]})
+    assert done == [(number, "a", ["sutprobe", "a"]) for number in (5, 6)]
 
 
 @pytest.mark.parametrize(("spread", "rounds"), [(0.001, 6), (0.2, 9)])

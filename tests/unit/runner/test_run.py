@@ -385,6 +385,18 @@ def test_the_record_names_the_field_that_an_answer_lacks(sut: Sut) -> None:
     assert [record["lacks"] for record in records if record["record"] == "step"] == ["result.points.1.ns"] * 2
 
 
+@pytest.mark.parametrize("chosen", ["[3, 17]", "null"])
+def test_what_a_search_chooses_is_measured_and_nothing_where_it_fails(sut: Sut, chosen: str) -> None:
+    choice = {"step": "search", "field": ["result", "chosen"], "option": "--only"}
+    program = b"""#!/bin/sh\necho '{"result": {"chosen": %s}}'; echo "$*" >&2\n""" % chosen.encode()
+    plan = [step("a", rounds=2, choice=choice), step("search")]
+    _, records = sut.start().begin(*plan, sutprobe=program).follow()
+    told = [(record["record"], record["id"], record.get("stderr") or record.get("reason")) for record in records[:3]]
+    search = ("step", "search", "search\n")
+    measured = ("step", "a", "a --only 3,17\n") if chosen != "null" else ("refused", "a", "its search, search, failed")
+    assert told == [search, measured, measured]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_run_of_another_machine_that_shares_the_directory_is_left_alone(sut: Sut, killed: bool) -> None:
     run = measuring(sut, keep_s=0.0)
