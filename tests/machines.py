@@ -277,8 +277,9 @@ def options(step: Step, name: str) -> list[str]:
 
 def _jitter(document: dict[str, Any], step: Step) -> None:
     (recorded,) = document["result"]["cpus"]
-    gaps = {**recorded["gaps"], "traced": _traced() if "--attribute" in step.first_round else None}
-    document["result"]["cpus"] = [{**recorded, "gaps": gaps, "cpu": cpu} for cpu in step.cpus]
+    if "--attribute" in step.argv:
+        recorded = {**recorded, "pma": None, "gaps": {**recorded["gaps"], "traced": _traced()}}
+    document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
 
 
 def _traced() -> dict[str, Any]:

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calibration.measurements.base import SEARCH_SUFFIX
+from calibration.measurements.base import SEARCH_SUFFIX, TRACED_SUFFIX
 from calibration.sutprobe.document import ProbeDocument, read_document
 
 FOLDER = Path(__file__).parent / "fixtures" / "sutprobe"
-SUFFIXES = (SEARCH_SUFFIX,)
+SUFFIXES = (SEARCH_SUFFIX, TRACED_SUFFIX)
 """End the names of steps without a measurement of their own."""
 
 
@@ -29,9 +29,13 @@ def read(name: str) -> dict[str, Any]:
 
 
 def parts_of(name: str, argv: list[str]) -> list[ProbeDocument]:
-    """Return the recorded documents that are part of the measurement of *name*: a search that chose words of *argv*."""
+    """Return the recorded documents that are part of the measurement of *name*.
+
+    A search is one if the words that it chose are in *argv*.
+    """
     raw = [read(part) for part in (f"{Path(name).name}{suffix}" for suffix in SUFFIXES) if part in PATHS]
-    return [read_document(part) for part in raw if ",".join(map(str, part["result"]["chosen"])) in argv]
+    chosen = [",".join(map(str, part["result"].get("chosen", ()))) for part in raw]
+    return [read_document(part) for part, words in zip(raw, chosen, strict=True) if not words or words in argv]
 
 
 def read_whole(name: str, raw: dict[str, Any]) -> ProbeDocument:

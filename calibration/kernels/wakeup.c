@@ -93,10 +93,9 @@ static const struct option table[] = {
 	/* none: as the machine is found. */
 	OPTION_ROW_TEXT("--idle-latency-us", &options.idle_latency_us, "N|none", "none",
 	                "keep CPUs out of idle states that take longer to leave (" DMA_LATENCY "); 0: out of all"),
-	/* Not by default: it needs root, and takes half as long again. */
+	/* Not by default: it needs root, and wake-ups are later. */
 	OPTION_ROW_FLAG("--attribute", &options.attribute,
-	                "measure without load once more, half as long, while the kernel is traced, and report what ran "
-	                "before the latest wake-ups"),
+	                "trace the kernel, and report what ran before the latest wake-ups"),
 };
 
 enum load { LOAD_NONE, LOAD_MEMORY, LOAD_HOUSEKEEPING, LOADS };
@@ -134,7 +133,6 @@ struct sleeper {
 
 struct pass {
 	enum load load;
-	bool traced;
 	_Atomic uint64_t first_ns; /* of the timer's clock; 0: not known yet */
 	uint64_t end_ns, began_unix_ns;
 	double wall_s;
@@ -504,15 +502,19 @@ static bool prepare(struct error *error)
 
 static void plan_passes(void)
 {
-	work.passes = allocate(options.loads.count + 1, sizeof(*work.passes));
+	work.passes = allocate(options.loads.count, sizeof(*work.passes));
 	for (size_t i = 0; i < options.loads.count; i++) {
 		enum load load = LOAD_NONE;
 		while (strcmp(load_names[load], options.loads.words[i]) != 0)
 			load++;
-		work.passes[work.count++] = (struct pass){.load = load, .traced = options.threshold_us > 0};
+		work.passes[work.count++].load = load;
 	}
-	if (options.attribute)
-		work.passes[work.count++] = (struct pass){.traced = true};
+}
+
+/* Whether the kernel is to be traced. */
+static bool is_traced(void)
+{
+	return options.attribute || options.threshold_us;
 }
 
 /* Held open, the file keeps the limit; closed, however the process ends, the kernel drops it. */
@@ -580,7 +582,7 @@ static bool setup(struct error *error)
 	if (!demand_admit(&demand, error))
 		return false;
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
-	work.traced = (options.attribute || options.threshold_us) && tracing_open(&work.tracing, &work.cpus);
+	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus);
 	(void)chores_open(&work.refused[LOAD_HOUSEKEEPING]);
 	(void)companions_open(work.companions, work.companion_count, &work.refused[LOAD_MEMORY]);
 	return hold_idle_latency(error) && sleepers_open(error);
@@ -631,14 +633,13 @@ static uint64_t unix_offset_ns(void)
 
 static void run_threads(struct pass *pass)
 {
-	const uint64_t seconds_ns = pass == &work.passes[options.loads.count] ? work.seconds_ns / 2 : work.seconds_ns;
 	const uint64_t unix_ns = unix_offset_ns();
 	snapshot_take(&pass->before, &work.cpus);
 	continue_all();
 	/* Only now: a deadline that passed while this thread waited for its CPU would count as a late wake-up of others. */
 	const uint64_t first_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_NS;
 	pass->began_unix_ns = first_ns + unix_ns;
-	pass->end_ns = first_ns + (seconds_ns > work.period_ns ? seconds_ns : work.period_ns);
+	pass->end_ns = first_ns + work.seconds_ns;
 	atomic_store(&pass->first_ns, first_ns);
 	wait_all();
 	uint64_t ended_ns = clock_read_ns(CLOCK_MONOTONIC);
@@ -652,7 +653,7 @@ static void run_pass(struct pass *pass)
 	const uint64_t began_ns = clock_raw_ns();
 	if (!error_take(&pass->error, &work.refused[pass->load]))
 		return;
-	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
+	pass->recorded = work.traced && tracing_start(&work.tracing);
 	if (load_begin(pass))
 		run_threads(pass);
 	load_end(pass, began_ns);
@@ -778,7 +779,7 @@ static void pass_begin_write(struct json *json, const struct pass *pass)
 {
 	json_object_begin(json, NULL);
 	json_text(json, "load", load_names[pass->load]);
-	json_bool(json, "traced", pass->traced);
+	json_bool(json, "traced", is_traced());
 }
 
 static void pass_write(struct json *json, size_t number)
@@ -814,7 +815,6 @@ static uint64_t timer_resolution_ns(void)
 
 static void result_write(struct json *json)
 {
-	const bool asked = options.attribute || options.threshold_us;
 	json_object_begin(json, NULL);
 	json_u64(json, "period_ns", work.period_ns);
 	json_u64(json, "timer_slack_ns", TIMER_SLACK_NS);
@@ -825,7 +825,7 @@ static void result_write(struct json *json)
 	json_f64_known(json, "asked_mb_s", work.companion_count > 0, (double)work.companion_count * options.load_mb_s);
 	json_u64(json, "load_threads", work.companion_count);
 	json_u64(json, "housekeeping_cpus", work.housekeeping.count);
-	json_text(json, "tracing_refused", asked && work.tracing.refused[0] ? work.tracing.refused : NULL);
+	json_text(json, "tracing_refused", is_traced() && work.tracing.refused[0] ? work.tracing.refused : NULL);
 	json_array_begin(json, "thresholds_ns");
 	for (size_t i = 0; i < THRESHOLDS; i++)
 		json_u64(json, NULL, thresholds_ns[i]);

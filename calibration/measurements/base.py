@@ -40,7 +40,8 @@ FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
 """Where the result of a subcommand has the windows of its figures with a target; of probes, those of the first."""
 
 SEARCH_SUFFIX: Final = "-search"
-"""Ends the identifier of a search."""
+TRACED_SUFFIX: Final = "-traced"
+"""End the identifiers of a search, and of a step that traces the kernel."""
 
 CHOSEN: Final = ("result", "chosen")
 """Where the answer of a search has the numbers that it chose."""
@@ -74,24 +75,22 @@ class Step(Model):
 
     It is run once in each of ``rounds`` rounds, and in up to ``more_rounds`` further ones while the interval of one of
     its figures is wider than ``target_half_width``. ``figures`` is where its answer has their windows: ``*`` is each
-    element of a list, and the first list has an element for each figure. ``first_round`` are words added to ``argv`` in
-    the first round, which takes ``first_round_s`` longer. If ``seeded``, each round has a ``--seed`` of its own, to
-    shuffle differently.
+    element of a list, and the first list has an element for each figure. If ``seeded``, each round has a ``--seed`` of
+    its own, to shuffle differently.
 
     ``expected_duration_s`` is that of all rounds, ``longest_duration_s`` that with all further ones, ``deadline_s`` the
     limit of one command. ``prefetchers`` is ``off`` if the hardware prefetchers are switched off while it runs, and
     ``None`` if they are unchanged.
 
-    A step that is ``part_of`` another is measured once, and its answer completes that one's measurement. A search is
-    measured before the rounds; a step with a ``choice`` measures what it chose, and nothing if it failed.
+    A step that is ``part_of`` another is measured once, and its answer completes that one's measurement: what a search
+    saw, or what the kernel did while it was traced. A search is measured before the rounds; a step with a ``choice``
+    measures what it chose, and nothing if it failed.
     """
 
     id: str
     kind: str
     title: str
     argv: tuple[str, ...]
-    first_round: tuple[str, ...] = ()
-    first_round_s: float = 0.0
     seeded: bool = False
     rounds: int = 1
     more_rounds: int = 0
@@ -113,12 +112,12 @@ class Step(Model):
 
     def in_rounds(self, rounds: int) -> Self:
         """Return this step, planned for one round, in *rounds*."""
-        each_s, first_s = self.expected_duration_s, self.first_round_s
+        each_s = self.expected_duration_s
         return self.model_copy(
             update={
                 "rounds": rounds,
-                "expected_duration_s": round(first_s + each_s * rounds, 2),
-                "longest_duration_s": round(first_s + each_s * (rounds + self.more_rounds), 2),
+                "expected_duration_s": round(each_s * rounds, 2),
+                "longest_duration_s": round(each_s * (rounds + self.more_rounds), 2),
             }
         )
 
@@ -316,9 +315,8 @@ class Declaration(ABC, Generic[S, V]):
         figures: tuple[str, ...] | None = None,
         suffix: str = "",
         flags: tuple[str, ...] = (),
-        first_round: tuple[str, ...] = (),
-        first_round_s: float = 0.0,
         prefetchers: Literal["off"] | None = None,
+        part_of: str | None = None,
     ) -> Step:
         """Return the step that runs *subcommand* with *options*, for one round.
 
@@ -326,12 +324,11 @@ class Declaration(ABC, Generic[S, V]):
 
         *cost_s* is the expected time besides start-up and measuring the background of counters. *repeated* has the
         target and the number of further rounds, *figures* where the result has the windows, by default where the
-        subcommand usually has them, *first_round* words for the first round only, *first_round_s* its extra
-        time. *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says
-        so.
+        subcommand usually has them. *suffix* distinguishes the step from others of the kind. The title of a step with
+        *prefetchers* off says so.
         """
         expected_s = START_UP_S + options.get("background-s", 0.0) + cost_s
-        deadline_s = float(max(DEADLINE_FLOOR_S, round((first_round_s + expected_s) * DEADLINE_FACTOR)))
+        deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_s * DEADLINE_FACTOR)))
         argv = [PROBE, subcommand]
         for name, value in options.items():
             for item in value if isinstance(value, list) else (value,):
@@ -343,8 +340,6 @@ class Declaration(ABC, Generic[S, V]):
             kind=self.kind,
             title=f"{self.title}, {title}" + ("" if prefetchers is None else f", prefetchers {prefetchers}"),
             argv=tuple(argv),
-            first_round=first_round,
-            first_round_s=round(first_round_s, 1),
             seeded=subcommand in SEEDED,
             more_rounds=0 if repeated is None else repeated.more_rounds,
             target_half_width=None if repeated is None else repeated.target_half_width,
@@ -355,6 +350,7 @@ class Declaration(ABC, Generic[S, V]):
             longest_duration_s=expected_s,
             deadline_s=deadline_s,
             prefetchers=prefetchers,
+            part_of=part_of,
         )
 
     def metric(self, name: str, title: str, value: Estimate | float, **details: Any) -> Metric:

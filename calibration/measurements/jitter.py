@@ -14,6 +14,7 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
+    TRACED_SUFFIX,
     Declaration,
     MeasuredRun,
     Metric,
@@ -71,7 +72,7 @@ class JitterSettings(Settings):
     *loops*, *executions* are those of the published pages; *gap_s* is a round's part of the gap view. *isolated* is how
     many of the isolated CPUs are measured (``None``: all), plus one that is not isolated for comparison. *fifo* is the
     real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
-    the kernel is traced before and after the gap view of the first round, for half its duration in total.
+    the kernel is traced before and after one more gap view after the rounds, for half its duration in total.
     """
 
     loops: PositiveInt = 80_000
@@ -188,7 +189,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     )
 
     def steps(self, context: Context, settings: JitterSettings) -> Iterator[Planned]:
-        """Yield one step that measures all chosen CPUs at once."""
+        """Yield one step that measures all chosen CPUs at once, and one that traces them if that is asked for."""
         sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
@@ -206,9 +207,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = taken
             if not cpus:
                 return
+        title = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
+        thread: dict[str, object] = {"fifo": settings.fifo} if settings.fifo else {}
         executions = settings.intervals * settings.executions + min(settings.executions, WARM_UP_EXECUTIONS)
         yield self.step(
-            f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
+            title,
             "jitter",
             {
                 "cpus": format_cpulist(cpus),
@@ -217,14 +220,24 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 "executions": settings.executions,
                 "intervals": settings.intervals,
                 "gap-s": settings.gap_s,
-                **({"fifo": settings.fifo} if settings.fifo else {}),
+                **thread,
             },
-            first_round=("--attribute",) if settings.attribute else (),
-            first_round_s=settings.gap_s * TRACED_SHARE * settings.attribute,
             cpus=sorted(cpus),
             nodes=(),
             cost_s=executions * settings.loops * TURN_NS * 1e-9 + settings.gap_s + SETTLE_S + CPU_S * len(cpus),
         )
+        if settings.attribute:
+            yield self.step(
+                f"{title}, traced",
+                "jitter",
+                {"cpus": format_cpulist(cpus), "view": "gaps", "gap-s": settings.gap_s, **thread},
+                flags=("attribute",),
+                cpus=sorted(cpus),
+                nodes=(),
+                cost_s=settings.gap_s * (1 + TRACED_SHARE) + SETTLE_S + CPU_S * len(cpus),
+                suffix=TRACED_SUFFIX,
+                part_of=self.kind,
+            )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield one measurement per CPU."""
@@ -232,6 +245,12 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         if document.clock is None:
             raise InputError("the answer does not name the clock")
         cpus = read_result(document, JitterResult).cpus
+        traced = {
+            cpu.cpu: cpu.gaps.traced
+            for part in document.beside
+            for cpu in read_result(part, JitterResult).cpus
+            if cpu.gaps is not None
+        }
         lost = [cpu for cpu in cpus if cpu.error is not None and cpu.pma is None and cpu.gaps is None]
         missing = tuple(missing_part(f"CPU {cpu.cpu}", cpu.error) for cpu in lost)
         if len(lost) == len(cpus) and document.error is None:
@@ -261,9 +280,14 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                         for interval in cpu.pma.intervals
                     ),
                     inst_jitter_ns=_inst_jitter(cpu.pma),
-                    gaps=_gaps(cpu.gaps),
+                    gaps=_gaps(cpu.gaps, traced.get(cpu.cpu)),
                 ),
-                flags=(*document_flags(document), *resolution_flags(document), *_flags(cpu, sut)),
+                flags=(
+                    *document_flags(document),
+                    *resolution_flags(document),
+                    *_flags(cpu, sut),
+                    *_traced_flags(traced.get(cpu.cpu)),
+                ),
                 missing=missing,
             )
             missing = ()  # listed once, with the first CPU
@@ -312,8 +336,9 @@ def _inst_jitter(view: PmaView) -> Estimate:
     return estimate(list(rounds.values()), "ns", rounds=range(len(rounds)) if None not in rounds else ())
 
 
-def _gaps(view: GapView) -> Gaps:
+def _gaps(view: GapView, traced: Traced | None) -> Gaps:
     same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference), "attribution": view.attribution}
+    same["traced"] = traced
     if rounds := view.lost_by_round:
         same["lost"] = estimate([[lost] for lost in rounds], "fraction", rounds=range(len(rounds)))
     return Gaps(turn_min_ns=view.turn_ns.min, turn_median_ns=view.turn_ns.median, **same)
@@ -336,8 +361,6 @@ def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
         )
-    if (traced := cpu.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
-        yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
     change = cpu.gaps.core_hz_after / cpu.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
         yield flag(
@@ -347,6 +370,12 @@ def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
         yield flag("SMI", f"{cpu.gaps.interference.smi} system management interrupts during the gap view")
     if cpu.gaps.interference.core_throttle or cpu.gaps.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose during the gap view")
+
+
+def _traced_flags(traced: Traced | None) -> Iterator[Flag]:
+    """Yield the flag for a trace that is not complete."""
+    if traced is not None and traced.view is not None and traced.view.lost_events:
+        yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
 
 
 def exceedance(values: JitterValues) -> Exceedance:

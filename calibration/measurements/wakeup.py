@@ -17,6 +17,7 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
+    TRACED_SUFFIX,
     Declaration,
     MeasuredRun,
     Metric,
@@ -158,19 +159,17 @@ class WakeupResult(Result):
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one, whose histograms are the sums."""
-        found: dict[tuple[str, bool], list[WakeupCondition]] = {}
+        found: dict[str, list[WakeupCondition]] = {}
         for _, result in rounds:
             for condition in result.conditions:
-                found.setdefault((condition.load, condition.traced), []).append(condition)
+                found.setdefault(condition.load, []).append(condition)
         first = rounds[0][1]
         if any(result.period_ns != first.period_ns for _, result in rounds):
             raise InputError("rounds with different periods")
-        refused = next((result.tracing_refused for _, result in rounds if result.tracing_refused), None)
         changes = {
             "conditions": tuple(map(_merged_condition, found.values())),
             "failed": tuple(failed for _, result in rounds for failed in result.failed),
             "memory_locked": all(result.memory_locked for _, result in rounds),
-            "tracing_refused": refused,
         }
         return first.model_copy(update=changes)
 
@@ -264,7 +263,7 @@ class WakeupSettings(Settings):
     Deadlines are *period_us* apart, for *seconds* in each round under each of *loads*. Under ``memory`` up to four CPUs
     of each node read *load_mb_s* each; under ``housekeeping`` up to four CPUs start processes. *fifo* is the real-time
     priority of the measuring threads; 0 is an ordinary thread. With *idle_latency_us*, idle is measured a second time
-    without idle states that take longer to leave. With *attribute* the kernel is traced in the first round, in an extra
+    without idle states that take longer to leave. With *attribute* the kernel is traced after the rounds, in an extra
     measurement half as long.
     """
 
@@ -390,7 +389,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
     )
 
     def steps(self, context: Context, settings: WakeupSettings) -> Iterator[Planned]:
-        """Yield one step with all loads, and one with deep idle states kept away if that is asked for."""
+        """Yield one step with all loads, and those traced or with deep idle states kept away that are asked for."""
         sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
@@ -416,6 +415,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
                 yield self.not_planned(reason, f"Wake-up latency under the load {load}")
         if loads := [load for load, reason in reasons.items() if reason is None]:
             yield self._step(sut, settings, cpus, helpers, loads=loads)
+            if settings.attribute:
+                yield self._traced(settings, cpus)
         if settings.idle_latency_us is not None:
             yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us)
 
@@ -429,15 +430,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         loads: Sequence[Load],
         held_us: int | None = None,
     ) -> Step:
-        options: dict[str, object] = {
-            "cpus": format_cpulist(cpus),
-            "period-us": settings.period_us,
-            "seconds": settings.seconds,
-            "under": ",".join(loads),
-            "worst": WORST,
-        }
-        if settings.fifo:
-            options["fifo"] = settings.fifo
+        options = _options(settings, cpus, loads, settings.seconds)
         if "memory" in loads:
             groups = [
                 (sut.home(node), here[:LOAD_CPUS])
@@ -450,30 +443,42 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             options["housekeeping-cpus"] = format_cpulist(sut.one_per_core(helpers)[:LOAD_CPUS])
         if held_us is not None:
             options["idle-latency-us"] = held_us
-        title = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
-        attribute = settings.attribute and held_us is None
+        title = _title(cpus)
         return self.step(
             title if held_us is None else f"{title}, idle states of at most {held_us} µs",
             "wakeup",
             options,
             suffix="" if held_us is None else "-held",
-            first_round=("--attribute",) if attribute else (),
-            first_round_s=attribute * (settings.seconds / 2 + LEAD_S),
             cpus=cpus,
             nodes=(),
             cost_s=len(loads) * (settings.seconds + LEAD_S + CPU_S * len(cpus)),
         )
 
+    def _traced(self, settings: WakeupSettings, cpus: Sequence[int]) -> Step:
+        """Return the step that traces the kernel without load, for half the time."""
+        seconds = max(settings.seconds / 2, settings.period_us / 1e6)
+        return self.step(
+            f"{_title(cpus)}, traced",
+            "wakeup",
+            _options(settings, cpus, ["none"], seconds),
+            flags=("attribute",),
+            suffix=TRACED_SUFFIX,
+            part_of=self.kind,
+            cpus=cpus,
+            nodes=(),
+            cost_s=seconds + LEAD_S + CPU_S * len(cpus),
+        )
+
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield one measurement per condition; what was traced belongs to the first."""
         result = read_result(document, WakeupResult)
-        measured = [condition for condition in result.conditions if not condition.traced]
+        traced = next((read_result(part, WakeupResult) for part in document.beside), None)
         errors = {
             condition.load: next((cpu.error for cpu in condition.cpus if cpu.error is not None), None)
-            for condition in measured
+            for condition in result.conditions
         }
-        errors |= {failed.load: failed.error for failed in result.failed if not failed.traced}
-        measured = [condition for condition in measured if _own(condition)]
+        errors |= {failed.load: failed.error for failed in result.failed}
+        measured = [condition for condition in result.conditions if _own(condition)]
         lost = tuple(
             missing_part(f"Wake-up latency, {NAMES[_name(result, load)]}", error)
             for load, error in errors.items()
@@ -481,18 +486,16 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         )
         if not measured:
             raise InputError(lost[0].reason if lost else "no wake-up was measured")
-        traced = next((condition for condition in result.conditions if condition.traced), None)
-        asked = traced is not None or result.tracing_refused is not None
         for condition in measured:
-            values = _values(result, condition, context, traced if asked else None, asked=asked)
-            asked = False
+            values = _values(result, condition, context, traced)
+            traced = None  # listed once, with the first condition
             yield Parsed(
                 id=f"{step.id}-{values.condition}",
                 values=values,
                 flags=(*document_flags(document), *_flags(values, condition, result)),
                 missing=(*lost, *_missing(condition)),
             )
-            lost = ()  # listed once, with the first condition
+            lost = ()  # likewise
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
         """Yield the share of wake-ups later than a time, a curve per condition."""
@@ -547,7 +550,7 @@ NAMES: dict[Condition, str] = {
 
 
 def _values(
-    result: WakeupResult, condition: WakeupCondition, context: Context, traced: WakeupCondition | None, *, asked: bool
+    result: WakeupResult, condition: WakeupCondition, context: Context, traced: WakeupResult | None
 ) -> WakeupValues:
     held_us = result.idle_latency_us
     cpus = _own(condition)
@@ -587,14 +590,30 @@ def _values(
             max_ns=tuple(cpu.late_ns.longest for cpu in cpus),
         ),
         worst=_worst(condition),
-        traced=TracedWakes(
-            refused=result.tracing_refused,
-            wakes=0 if traced is None else sum(cpu.wakes for cpu in _own(traced)),
-            worst=() if traced is None else _worst(traced),
-        )
-        if asked
-        else None,
+        traced=None
+        if traced is None
+        else TracedWakes(
+            refused=traced.tracing_refused,
+            wakes=sum(cpu.wakes for condition in traced.conditions for cpu in _own(condition)),
+            worst=tuple(wake for condition in traced.conditions for wake in _worst(condition)),
+        ),
     )
+
+
+def _title(cpus: Sequence[int]) -> str:
+    return f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
+
+
+def _options(settings: WakeupSettings, cpus: Sequence[int], loads: Sequence[Load], seconds: float) -> dict[str, object]:
+    """Return the options of sutprobe wakeup that every step has."""
+    return {
+        "cpus": format_cpulist(cpus),
+        "period-us": settings.period_us,
+        "seconds": seconds,
+        "under": ",".join(loads),
+        "worst": WORST,
+        **({"fifo": settings.fifo} if settings.fifo else {}),
+    }
 
 
 def _name(result: WakeupResult, load: Load) -> Condition:
@@ -640,7 +659,7 @@ def _flags(values: WakeupValues, condition: WakeupCondition, result: WakeupResul
         )
     if short := [cpu.error for cpu in condition.cpus if cpu.cpu_verified and cpu.error is not None]:
         yield flag("PARTIAL", f"{len(short)} CPUs lack rounds, first: {short[0].code}: {short[0].message}")
-    if failed := [failed for failed in result.failed if failed.load == condition.load and not failed.traced]:
+    if failed := [failed for failed in result.failed if failed.load == condition.load]:
         yield flag("PARTIAL", f"{len(failed)} rounds have no load: {failed[0].error.code}: {failed[0].error.message}")
     if (result.timer_resolution_ns or 0) > COARSE_TIMER_NS:
         yield flag(

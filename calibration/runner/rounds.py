@@ -69,13 +69,12 @@ class Rounds:
 
     def argv(self, step, number):
         """Return the command of *step* in round *number*."""
-        more = list(step.get("first_round", ())) if number in (None, 1) else []
-        choice = step.get("choice")
+        words, choice = list(step["argv"]), step.get("choice")
         if choice is not None:
-            more += chosen_words(choice, self.chosen[choice["step"]])
+            words += chosen_words(choice, self.chosen[choice["step"]])
         if step.get("seeded"):
-            more += ["--seed", str(self.random(number or 0, step["id"]).getrandbits(31))]
-        return [*step["argv"], *more]
+            words += ["--seed", str(self.random(number or 0, step["id"]).getrandbits(31))]
+        return words
 
     def keep(self, step, found):
         """Keep what the answer of *step* that was *found* says for later commands.

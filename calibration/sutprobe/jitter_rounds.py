@@ -128,7 +128,6 @@ def _gaps(views: Sequence[GapView]) -> GapView:
         "ring_full": any(view.ring_full for view in views),
         "periods": _periods(views, sums["count"]),
         "slices": tuple(observation for view in views for observation in view.slices),
-        "traced": next((view.traced for view in views if view.traced is not None), None),
         "core_hz_after": max(clocks_hz[1:], key=lambda hz: abs(hz - clocks_hz[0])),  # a change in between is kept
         "interference": Interference.summed([view.interference for view in views]),
         "lost_by_round": lost,

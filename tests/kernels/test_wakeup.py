@@ -267,6 +267,18 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
     assert abandoned(TRACEFS) <= before
 
 
+def test_all_loads_are_traced_for_the_whole_time(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    words = ("--seconds", "0.2", "--under", "none,housekeeping", "--housekeeping-cpus", str(cpus[0]))
+    for traced, more in ((False, ()), (True, ("--attribute",))):
+        found = conditions(probe("wakeup", "--cpus", str(cpus[-1]), *words, *more))
+        assert [(condition.load, condition.traced) for condition in found] == [
+            ("none", traced),
+            ("housekeeping", traced),
+        ]
+        assert all(0.1 < condition.wall_s < 0.21 for condition in found), "not half as long"
+
+
 def test_a_threshold_reached_at_once_is_reported(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     words = ("--seconds", "60", "--period-us", "500000", "--threshold-us", "1", "--under", "none,none")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracing on a page: causes, cost and advice, or why there are none."""
 
+import copy
 import io
 import json
 
@@ -148,30 +149,19 @@ def test_document_round_trips(traced: Traced) -> None:
 @pytest.mark.parametrize(("lost", "flags"), [(0, []), (None, []), (12, ["TRACE_LOST"])])
 def test_lost_events_are_flagged(lost: int | None, flags: list[str]) -> None:
     document = json.loads(RECORDED["jitter"].read_text(encoding="utf-8"))
+    part = copy.deepcopy(document)
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
     traced = TRACED.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
-    for cpu in document["result"]["cpus"]:
+    for cpu in part["result"]["cpus"]:
         cpu["gaps"]["traced"] = traced.model_dump(mode="json")
     planned = next(step for step in declaration("jitter").steps(context, JitterSettings()) if isinstance(step, Step))
-    found = list(declaration("jitter").parse(read_document(document), planned, context))
+    whole = read_document(document).with_parts([read_document(part)])
+    found = list(declaration("jitter").parse(whole, planned, context))
     assert found
     for measurement in found:
         assert isinstance(measurement.values, JitterValues)
         assert measurement.values.gaps.traced == traced
         assert [flag.code for flag in measurement.flags if flag.code == "TRACE_LOST"] == flags
-
-
-@pytest.mark.parametrize("attribute", [True, False])
-def test_the_kernel_is_traced_if_the_profile_requests_it(attribute: bool) -> None:
-    context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
-    settings = JitterSettings(attribute=attribute, gap_s=20.0)
-    (planned,) = (step for step in declaration("jitter").steps(context, settings) if isinstance(step, Step))
-    (plain,) = (
-        step for step in declaration("jitter").steps(context, JitterSettings(gap_s=20.0)) if isinstance(step, Step)
-    )
-    assert planned.first_round == (("--attribute",) if attribute else ())
-    longer_s = planned.in_rounds(6).expected_duration_s - plain.in_rounds(6).expected_duration_s
-    assert longer_s == pytest.approx(10.0 if attribute else 0.0)  # half as long again
 
 
 def test_the_terminal_says_the_same() -> None:

@@ -24,7 +24,6 @@ from calibration.sutprobe.jitter import (
 )
 from calibration.sutprobe.jitter_rounds import LONGEST
 from calibration.sutprobe.placement import Interference
-from calibration.sutprobe.tracing import Traced
 
 RECORDED = JitterResult.model_validate_json(
     json.dumps(
@@ -316,11 +315,6 @@ def test_the_slices_of_all_rounds_are_kept() -> None:
     assert whole.attribution is not None
     assert whole.attribution.gaps == 2 * GAPS.attribution.gaps
     assert gaps_of(round_of(slices=()), round_of(slices=())).attribution is None
-
-
-def test_what_was_traced_in_one_round_is_kept() -> None:
-    traced = Traced(refused="needs root", tracers="", view=None)
-    assert gaps_of(RECORDED, round_of(traced=traced), RECORDED).traced == traced
 
 
 def test_a_view_or_cpu_missing_in_a_round_is_that_of_the_others() -> None:

@@ -363,12 +363,18 @@ def test_real_time_threads_leave_one_cpu() -> None:
     assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
 
 
-def test_tracing_lengthens_the_first_round_only() -> None:
+def test_tracing_is_a_step_of_its_own_measured_once() -> None:
     text = "title: x\nmeasurements: {jitter: {gap_s: 30, attribute: %s}}"
-    plain, traced = (make_plan(ISOLATED, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
-    assert plain.expected_duration_s >= 6 * (80_000 * 20_000 * 0.75e-9 + 30)
-    assert traced.expected_duration_s == pytest.approx(plain.expected_duration_s + 15)
-    assert (plain.first_round, traced.first_round) == ((), ("--attribute",))
+    plain, (step, traced) = (
+        make_plan(ISOLATED, parse_profile(text % word, "x", "test")).steps for word in ("no", "yes")
+    )
+    assert plain == (step,)
+    assert step.expected_duration_s >= 6 * (80_000 * 20_000 * 0.75e-9 + 30)
+    assert (traced.part_of, traced.rounds, traced.cpus) == (step.id, 1, step.cpus)
+    assert 45 < traced.expected_duration_s < 46
+    assert options(traced, "view") == ["gaps"]
+    assert "--attribute" in traced.argv
+    assert "--attribute" not in step.argv
 
 
 def test_login_outside_isolated_cpus_may_use_them() -> None:

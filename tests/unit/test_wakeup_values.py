@@ -32,6 +32,7 @@ from calibration.measurements.wakeup import (
 from calibration.percentiles import Histogram
 from calibration.sutprobe.document import Part, ProbeDocument, read_document, read_result
 from calibration.validity import validity
+from tests.recorded import read
 from tests.unit.machines import GIB, MIB
 from tests.unit.machines import machine as made
 
@@ -100,10 +101,12 @@ def document(raws: list[dict[str, Any]]) -> ProbeDocument:
     return ProbeDocument.merged([(number, read_document(raw), None) for number, raw in enumerate(raws)])
 
 
-def parsed_of(raws: list[dict[str, Any]], context: Context | None = None) -> list[Parsed]:
+def parsed_of(
+    raws: list[dict[str, Any]], context: Context | None = None, beside: list[ProbeDocument] | None = None
+) -> list[Parsed]:
     context = context or captured("x86_64-two-nodes-smt")
     (step, *_) = [item for item in MEASUREMENT.steps(context, WakeupSettings()) if isinstance(item, Step)]
-    return list(MEASUREMENT.parse(document(raws), step, context))
+    return list(MEASUREMENT.parse(document(raws).with_parts(beside or []), step, context))
 
 
 def values_of(raws: list[dict[str, Any]]) -> list[WakeupValues]:
@@ -185,12 +188,17 @@ def test_memory_is_locked_if_it_was_in_each_round() -> None:
 
 
 def test_traced_wake_ups_are_in_no_other_value() -> None:
-    idle, memory, housekeeping = values_of([RAW])
+    traced = read("wakeup-traced")
+    idle, memory, housekeeping = (item.values for item in parsed_of([RAW], beside=[read_document(traced)]))
+    assert isinstance(idle, WakeupValues)
+    assert isinstance(memory, WakeupValues)
+    assert isinstance(housekeeping, WakeupValues)
     assert [idle.condition, memory.condition, housekeeping.condition] == ["idle", "memory", "housekeeping"]
-    plain, traced = (condition for condition in RAW["result"]["conditions"] if condition["load"] == "none")
+    (plain,) = (condition for condition in RAW["result"]["conditions"] if condition["load"] == "none")
+    (late,) = traced["result"]["conditions"]
     assert idle.wakes == sum(cpu["wakes"] for cpu in plain["cpus"])
     assert idle.traced is not None
-    assert idle.traced.wakes == sum(cpu["wakes"] for cpu in traced["cpus"])
+    assert idle.traced.wakes == sum(cpu["wakes"] for cpu in late["cpus"])
     assert any(wake.ran for wake in idle.traced.worst)
     assert memory.traced is housekeeping.traced is None
     assert memory.asked_mb_s == 500
@@ -385,9 +393,14 @@ def test_one_cpu_has_no_loads_and_no_real_time_threads() -> None:
 
 def test_isolated_cpus_are_measured_and_others_load() -> None:
     context = captured("x86_64-isolated")
-    (step, held), _ = planned(context, fifo=80, idle_latency_us=0, attribute=True)
+    (step, traced, held), _ = planned(context, fifo=80, idle_latency_us=0, attribute=True, seconds=3)
     assert set(step.cpus) <= set(context.isolated_cpus)
-    assert step.first_round == ("--attribute",)
+    assert "--attribute" not in step.argv
+    assert (traced.id, traced.part_of) == ("wakeup-traced", step.id)
+    words = dict(zip(traced.argv, traced.argv[1:], strict=False))
+    assert (words["--under"], words["--seconds"], words["--fifo"]) == ("none", "1.5", "80")
+    assert "--attribute" in traced.argv
+    assert "--load-group" not in traced.argv
     words = dict(zip(step.argv, step.argv[1:], strict=False))
     assert words["--fifo"] == "80"
     assert words["--load-group"].partition("@")[0] != words["--cpus"]
@@ -395,7 +408,7 @@ def test_isolated_cpus_are_measured_and_others_load() -> None:
     assert held.id == "wakeup-held"
     assert held.argv[held.argv.index("--idle-latency-us") + 1] == "0"
     assert "--load-group" not in held.argv
-    assert held.first_round == ()
+    assert "--attribute" not in held.argv
 
 
 def test_an_idle_state_as_slow_as_the_limit_can_be_reached() -> None:

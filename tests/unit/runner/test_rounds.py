@@ -102,11 +102,6 @@ def test_nothing_is_measured_without_a_choice(answer: Any, lacks: str | None) ->
     assert rounds.obstacle(measured) == "its search, search, failed"
 
 
-def test_the_first_round_has_words_of_its_own() -> None:
-    done = run({"steps": [step("a", rounds=3, first_round=["--attribute"]), step("b", rounds=1, first_round=["--x"])]})
-    assert [argv[2:] for _, _, argv in done] == [["--attribute"], [], [], ["--x"]]
-
-
 def test_an_interval_as_wide_as_its_target_meets_it() -> None:
     values_ns = [100.0, 101, 102, 103, 104, 105]
     target = half_width(values_ns)
