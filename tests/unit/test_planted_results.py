@@ -10,6 +10,7 @@ import pytest
 
 from calibration import lifecycle
 from calibration.errors import InputError
+from calibration.finish import finish
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
 from calibration.judge.night import judge_night
@@ -58,7 +59,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "resume": resume,
     "outstanding": lambda results: outstanding(measured(results)),
     "record": lambda results: append_record(measured(results), NoteRecord(reason="a reason")),
-    "assemble": lambda results: lifecycle.finish(measured(results), now=NOW),
+    "assemble": lambda results: finish(measured(results), now=NOW),
     "read": lambda results: read_run(measured(results)),
     "complete": lambda results: complete_suts(results, "r1"),
     "missing": lambda results: newest_unfinished(results, {("t1", "s1")}),
@@ -75,7 +76,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = begun.directory
     record_checker(directory, checker_run(), b"{}")
     append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
-    lifecycle.finish(directory, now=NOW)
+    finish(directory, now=NOW)
     accept(results)
     return results
 
