@@ -10,7 +10,7 @@ from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.chase import COMPANION_MB_S_MIN
-from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues, name_of
+from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues
 from calibration.percentiles import beyond_longest
 from calibration.results.cross_checks import cross_checks
 from calibration.statistics import Estimate
@@ -179,10 +179,6 @@ def test_a_difference_from_the_chain_fails_the_run(windows_ns: float, outcome: s
     checks = [item for item in cross_checks([stored]) if item.rule == "single_loads"]
     assert [item.outcome for item in checks] == [outcome]
     assert isinstance(stored.values.single_ns, Estimate)
-
-
-def test_names_of_percentiles_hold_no_dot() -> None:
-    assert [name_of(percent) for percent in (50.0, 99.9, 99.999)] == ["p50", "p99_9", "p99_999"]
 
 
 def awake(mb_s: float) -> Any:

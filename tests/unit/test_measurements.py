@@ -231,6 +231,19 @@ def test_every_field_is_required_and_of_its_type_and_none_is_unknown(name: str) 
                 parse(name, document)
 
 
+@pytest.mark.parametrize(
+    ("field", "code"), [("smi", "SMI"), ("core_throttle", "THROTTLED"), ("package_throttle", "THROTTLED")]
+)
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "firmware"])  # which counts them for themselves
+def test_what_interferes_with_a_measurement_is_flagged(name: str, field: str, code: str) -> None:
+    raw = read(name)
+    assert code not in {found for parsed in parse(name, raw) for found in codes(parsed)}
+    for place in places(raw["result"]):
+        if place[-1] == "interference" and (counted := reduce(operator.getitem, place, raw["result"])):
+            counted[field] = 3
+    assert code in {found for parsed in parse(name, raw) for found in codes(parsed)}
+
+
 OF_CPUS = ("jitter", "wakeup", "firmware")
 """Kinds without points of memory."""
 
@@ -916,16 +929,13 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
     ("of", "field", "value", "code"),
     [
         ("cpu", "cpu_verified", False, "CPU_UNVERIFIED"),
-        ("interference", "core_throttle", 1, "THROTTLED"),
-        ("interference", "package_throttle", 1, "THROTTLED"),
-        ("interference", "smi", 1, "SMI"),
         ("clock", "resolution_ns", 1.95, "CLOCK_COARSE"),
     ],
 )
 def test_flags_of_jitter(of: str, field: str, value: object, code: str) -> None:
     raw = read("jitter")
     cpu = points(raw)[0]
-    {"cpu": cpu, "interference": cpu["gaps"]["interference"], "clock": raw["clock"]}[of][field] = value
+    {"cpu": cpu, "clock": raw["clock"]}[of][field] = value
     assert code not in codes(one("jitter", read("jitter")))
     assert code in codes(one("jitter", raw))
 

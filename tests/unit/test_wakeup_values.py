@@ -3,7 +3,6 @@
 
 import copy
 import json
-import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -53,21 +52,6 @@ def histogram(samples: list[int]) -> Histogram:
         widths=(1,) * len(counts),
         counts=tuple(count for _, count in counts),
     )
-
-
-@pytest.mark.parametrize("percent", [50.0, 90.0, 99.0])
-def test_intervals_hold_the_percentile_as_often_as_they_say(percent: float) -> None:
-    chance = random.Random(5)
-    truth = 1000 + 100_000 * percent / 100
-    held = trials = 0
-    for _ in range(300):
-        found = percentile_of(percent, histogram([chance.randrange(1000, 101_000) for _ in range(400)]), ())
-        assert found.value_ns is not None
-        assert found.interval is not None
-        assert found.interval[0] <= found.value_ns <= found.interval[1]
-        trials += 1
-        held += found.interval[0] <= truth <= found.interval[1]
-    assert held / trials >= 0.93
 
 
 def test_percentiles_are_claimed_only_as_far_as_samples_support_them() -> None:
@@ -205,25 +189,12 @@ def test_traced_wake_ups_are_in_no_other_value() -> None:
     assert idle.asked_mb_s is None
 
 
-def with_change(field: str, value: object) -> dict[str, Any]:
-    """Return the recorded document, whose memory load has another *value* of interference."""
-    raw: dict[str, Any] = copy.deepcopy(RAW)
-    condition = next(condition for condition in raw["result"]["conditions"] if condition["load"] == "memory")
-    condition["interference"][field] = value
-    return raw
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "code"),
-    [
-        ("smi", 3, "SMI"),
-        ("core_throttle", 1, "THROTTLED"),
-        ("package_throttle", 1, "THROTTLED"),
-    ],
-)
-def test_what_hit_one_load_in_one_round_flags_that_load(field: str, value: object, code: str) -> None:
-    codes = [{flag.code for flag in item.flags} for item in parsed_of([RAW, with_change(field, value)])]
-    assert [code in found for found in codes] == [False, True, False]
+def test_what_hit_one_load_in_one_round_flags_that_load() -> None:
+    hit: dict[str, Any] = copy.deepcopy(RAW)
+    (memory,) = (condition for condition in hit["result"]["conditions"] if condition["load"] == "memory")
+    memory["interference"]["smi"] = 3
+    codes = [{flag.code for flag in item.flags} for item in parsed_of([RAW, hit])]
+    assert ["SMI" in found for found in codes] == [False, True, False]
 
 
 LEFT = {"code": "cpu_left", "message": "the thread of CPU 9 was moved to another CPU during the measurement"}
