@@ -416,7 +416,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         if loads := [load for load, reason in reasons.items() if reason is None]:
             yield self._step(sut, settings, cpus, helpers, loads=loads)
             if settings.attribute:
-                yield self._traced(settings, cpus)
+                yield self._step(sut, settings, cpus, helpers, loads=["none"], traced=True)
         if settings.idle_latency_us is not None:
             yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us)
 
@@ -429,8 +429,19 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         *,
         loads: Sequence[Load],
         held_us: int | None = None,
+        traced: bool = False,
     ) -> Step:
-        options = _options(settings, cpus, loads, settings.seconds)
+        """Return the step with *loads*; one that is *traced* takes half the time."""
+        seconds = max(settings.seconds / 2, settings.period_us / 1e6) if traced else settings.seconds
+        options: dict[str, object] = {
+            "cpus": format_cpulist(cpus),
+            "period-us": settings.period_us,
+            "seconds": seconds,
+            "under": ",".join(loads),
+            "worst": WORST,
+        }
+        if settings.fifo:
+            options["fifo"] = settings.fifo
         if "memory" in loads:
             groups = [
                 (sut.home(node), here[:LOAD_CPUS])
@@ -441,32 +452,22 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             options["load-mb-s"] = settings.load_mb_s
         if "housekeeping" in loads:
             options["housekeeping-cpus"] = format_cpulist(sut.one_per_core(helpers)[:LOAD_CPUS])
+        title, suffix = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}", ""
+        if traced:
+            title, suffix = f"{title}, traced", TRACED_SUFFIX
         if held_us is not None:
             options["idle-latency-us"] = held_us
-        title = _title(cpus)
+            title, suffix = f"{title}, idle states of at most {held_us} µs", "-held"
         return self.step(
-            title if held_us is None else f"{title}, idle states of at most {held_us} µs",
+            title,
             "wakeup",
             options,
-            suffix="" if held_us is None else "-held",
+            suffix=suffix,
+            flags=("attribute",) if traced else (),
+            part_of=self.kind if traced else None,
             cpus=cpus,
             nodes=(),
-            cost_s=len(loads) * (settings.seconds + LEAD_S + CPU_S * len(cpus)),
-        )
-
-    def _traced(self, settings: WakeupSettings, cpus: Sequence[int]) -> Step:
-        """Return the step that traces the kernel without load, for half the time."""
-        seconds = max(settings.seconds / 2, settings.period_us / 1e6)
-        return self.step(
-            f"{_title(cpus)}, traced",
-            "wakeup",
-            _options(settings, cpus, ["none"], seconds),
-            flags=("attribute",),
-            suffix=TRACED_SUFFIX,
-            part_of=self.kind,
-            cpus=cpus,
-            nodes=(),
-            cost_s=seconds + LEAD_S + CPU_S * len(cpus),
+            cost_s=len(loads) * (seconds + LEAD_S + CPU_S * len(cpus)),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -598,22 +599,6 @@ def _values(
             worst=tuple(wake for condition in traced.conditions for wake in _worst(condition)),
         ),
     )
-
-
-def _title(cpus: Sequence[int]) -> str:
-    return f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
-
-
-def _options(settings: WakeupSettings, cpus: Sequence[int], loads: Sequence[Load], seconds: float) -> dict[str, object]:
-    """Return the options of sutprobe wakeup that every step has."""
-    return {
-        "cpus": format_cpulist(cpus),
-        "period-us": settings.period_us,
-        "seconds": seconds,
-        "under": ",".join(loads),
-        "worst": WORST,
-        **({"fifo": settings.fifo} if settings.fifo else {}),
-    }
 
 
 def _name(result: WakeupResult, load: Load) -> Condition:
