@@ -49,7 +49,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
-from calibration.results import answers, documents, health
+from calibration.results import answers, health, store
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
@@ -207,7 +207,7 @@ TEXTS: dict[Callable[..., object], tuple[Text, ...]] = {
     csit_topology.read_topology: TOPOLOGIES,
     meltdown_checker.read_output: (*JSON, "CVE-2017-5754: OK (x)\n"),
     sut_checks.version: NUMBERS,
-    documents.read_document: (
+    store.read_run: (
         "[",
         ("[", "[],", "[]]"),
         (MEASURED, "[],", "[]]}"),
@@ -257,7 +257,7 @@ EXEMPT: dict[str, str] = {
         ("gates.night.read_night", "counters.tables.parse_table", "judge.candidates.read_calibration",
          "judge.comparison.read_compared", "judge.trend.read_trend", "measurements.traffic.read_group",
          "quick.checks.read_checks", "report.tonight.read_nights", "results.documents.read_reference",
-         "results.index.read_history", "results.store.read_run"), IN_PROJECT),
+         "results.index.read_history"), IN_PROJECT),
     **dict.fromkeys(
         ("gates.live.read_inventory", "formats.csit_topology.name_of_testbed", "formats.throughput.read_throughput",
          "judge.limits.read_limits", "judge.baseline_files.read_baseline_file", "judge.entries.read_entries",
