@@ -137,6 +137,7 @@ NAMED = re.compile(rf"\bcalibration ({'|'.join(COMMANDS)})\b|ansible-playbook |p
 NOT_PASTED = {
     "calibration/report/screens/judgement.py": "a hint in a line of numbers",
     "calibration/gates/night.py": "says what a file should have been made by",
+    "calibration/flags.py": "in the guide",
     "calibration/judge/night_limits.py": "in a stored verdict, read in other places",
     "calibration/report/story.py": "on a page, read in other places",
     "calibration/runner/alone.py": "told by a SUT: what the controller did wrong",

@@ -15,7 +15,7 @@ from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report.screens.judgement import print_judgement
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, shift, steady
 
-CLOCK = "core_frequency.cpu1.scalar.frequency_hz"
+CLOCK = "core_frequency.scalar.all.lowest_hz"
 UNITS = {BANDWIDTH: "MB/s", LATENCY: "ns", CLOCK: "MB/s"}
 
 
