@@ -26,6 +26,7 @@ from typing import Any, Self
 from calibration import __version__
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
+from tests.recorded import whole_of
 from tests.rounds import in_rounds
 
 SSHD_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
@@ -104,6 +105,11 @@ def pattern_of(argv: Sequence[str]) -> str:
     return "' '".join(words)
 
 
+def likeness(step: Step, name: str, argv: Sequence[str]) -> tuple[bool, int]:
+    """Return how similar *step* is to the step *name* with the command *argv*: what each is part of decides first."""
+    return (step.part_of is None) == (whole_of(name) == name), len({*step.argv} & {*argv})
+
+
 def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
     """Return a program that answers each of *steps* with a recorded document, kept in *folder*.
 
@@ -114,10 +120,10 @@ def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
     folder.mkdir(parents=True)
     cases = []
     for number, step in enumerate(steps):
-        alike = [document for name, document in documents.items() if name.partition("-")[0] == step.kind]
+        alike = [name for name in documents if name.partition("-")[0] == step.kind]
         if not alike:
             raise EnvironmentLacksError(f"no recorded document of the kind {step.kind} in {RECORDED}")
-        document = max(alike, key=lambda document: len({*step.argv} & {*document["argv"]}))
+        document = documents[max(alike, key=lambda name: likeness(step, name, documents[name]["argv"]))]
         answer = {**document, "argv": list(step.argv), "build": {**document["build"], "source_sha256": source}}
         for place, part in enumerate(in_rounds(answer, step.rounds)):
             (folder / f"{number}-{place}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
