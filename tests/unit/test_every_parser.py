@@ -64,6 +64,9 @@ THOROUGH = hypothesis.settings.default.max_examples > 100
 SIZE = (256 if THOROUGH else 16) << 10
 """Length of a text, in characters."""
 
+LEVELS, MANY = 50, 256
+"""Levels of two, and values, that are put into a document: JSON has 200 levels at most."""
+
 MAX_REASON = 5000
 """Longest text of a refusal, in characters."""
 
@@ -380,11 +383,11 @@ def damaged(draw: st.DrawFn, document: Any) -> Any:
         if how == "replaced":
             inside[last] = draw(VALUES)
         elif how == "nested":
-            inside[last] = reduce(lambda value, _: {"a": [value]}, range(SIZE // 64), inside[last])
+            inside[last] = reduce(lambda value, _: {"a": [value]}, range(LEVELS), inside[last])
         elif how == "many" and isinstance(inside, dict):
-            inside |= {str(number): inside[last] for number in range(SIZE // 64)}
+            inside |= {str(number): inside[last] for number in range(MANY)}
         elif isinstance(inside[last], list | str):
-            inside[last] = inside[last] * (SIZE // 64)
+            inside[last] = inside[last] * MANY
     return whole
 
 
