@@ -17,7 +17,7 @@ from calibration.measurements.base import NotPlanned, Planned, Step
 from calibration.measurements.counting import uncounted
 from calibration.measurements.instructions import possible_mixes
 from calibration.measurements.platform import CacheReference, ShapeReference
-from calibration.measurements.sut import confined, sized, without_memory_limits
+from calibration.measurements.sut import Sut, confined, without_memory_limits
 from calibration.mlc import ARCHITECTURE, NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
@@ -82,11 +82,11 @@ def make_plan(
 
     Raises ``EnvironmentLacksError`` if nothing can be measured.
     """
-    context = sized(context, last_level_cache)
+    sut = Sut(context, kept, last_level_cache)
     steps: list[Step] = []
     switched: list[Step] = []
     not_planned: list[NotPlanned] = []
-    for step in _declared(context, profile, kept):
+    for step in _declared(sut, profile):
         if isinstance(step, NotPlanned):
             not_planned.append(step)
         elif step.prefetchers is None:
@@ -102,8 +102,8 @@ def make_plan(
     ]
     if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
         not_planned += uncounted(context)
-    not_planned += [NotPlanned(kind=CONFINED, what=what, reason=reason) for what, reason in confined(context)]
-    not_planned += _smaller(context, profile, kept, (*steps, *not_planned))
+    not_planned += [NotPlanned(kind=CONFINED, what=what, reason=reason) for what, reason in confined(sut)]
+    not_planned += _smaller(sut, profile, (*steps, *not_planned))
     not_planned += [
         NotPlanned(kind="context", what=file.path, reason=f"not readable on the SUT: {file.reason}")
         for file in context.unreadable
@@ -127,26 +127,24 @@ def _is_once(step: Step) -> bool:
     return step.part_of is not None or declaration(step.kind).once
 
 
-def _declared(context: Context, profile: Profile, kept: ShapeReference | None) -> Iterator[Planned]:
+def _declared(sut: Sut, profile: Profile) -> Iterator[Planned]:
     for kind, wanted in profile.measurements.items():
-        settings, reason = possible_mixes(context, wanted)
+        settings, reason = possible_mixes(sut.context, wanted)
         if reason:
             yield NotPlanned(kind=kind, what=f"{declaration(kind).title} of some mixes", reason=reason)
         if settings is not None:
-            yield from declaration(kind).planned(context, settings, kept)
+            yield from declaration(kind).steps(sut, settings)
 
 
-def _smaller(
-    context: Context, profile: Profile, kept: ShapeReference | None, planned: Iterable[Planned]
-) -> Iterator[NotPlanned]:
+def _smaller(sut: Sut, profile: Profile, planned: Iterable[Planned]) -> Iterator[NotPlanned]:
     """Yield the kinds whose buffers a memory limit makes smaller, or that it leaves out."""
-    limit = None if context.confinement is None else context.confinement.memory_limit
+    limit = None if sut.context.confinement is None else sut.context.confinement.memory_limit
     if limit is None:
         return
-    whole = without_memory_limits(context)
+    whole = Sut(without_memory_limits(sut.context), sut.traffic_shape, sut.last_level_cache)
     made = {step.argv for step in planned if isinstance(step, Step)}
     kinds = dict.fromkeys(
-        step.kind for step in _declared(whole, profile, kept) if isinstance(step, Step) and step.argv not in made
+        step.kind for step in _declared(whole, profile) if isinstance(step, Step) and step.argv not in made
     )
     if kinds:
         yield NotPlanned(

@@ -9,7 +9,6 @@ from pydantic import PositiveFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
@@ -22,7 +21,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.metric_rows import CACHES, bandwidth
-from calibration.measurements.platform import ChosenShape, Shape, ShapeReference, Threads
+from calibration.measurements.platform import ChosenShape, Shape, Threads
 from calibration.measurements.sut import Place, Sut, side_cache_flags
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -148,14 +147,11 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
         ),
     )
 
-    def planned(
-        self, context: Context, settings: BandwidthLadderSettings, kept: ShapeReference | None
-    ) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: BandwidthLadderSettings) -> Iterator[Planned]:
         """Yield one step with the measuring CPU of the first node, and one with all CPUs.
 
-        If the profile has no shape, sizes within a cache use the streams *kept* for its level.
+        If the profile has no shape, sizes within a cache use the streams kept for its level.
         """
-        sut = Sut(context)
         if not sut.cpu_nodes:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -168,7 +164,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                 yield self.not_planned("the kernel reports no cache whose size it knows")
                 return
             cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
-            chosen = {} if kept is None else kept.level_shapes(threads)
+            chosen = {} if sut.traffic_shape is None else sut.traffic_shape.level_shapes(threads)
             caches = tuple(shares(sut, parts))
             yield self.traffic_step(
                 f"{who}, {units.plural(len(sizes), 'size')} x {units.plural(len(settings.mixes), 'mix')}",
@@ -181,10 +177,9 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                 suffix="" if threads == "one" else "-all",
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the curves; a size that could not be measured is named as missing."""
         points = read_result(document, BandwidthResult).points
-        sut = Sut(context)
         target = step.target_half_width
         found = measured_points(points, target)
         first = points[0]

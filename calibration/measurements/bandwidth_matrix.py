@@ -6,7 +6,6 @@ from typing import Literal
 
 from calibration.charts.base import Chart
 from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
-from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -21,7 +20,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
-from calibration.measurements.platform import Shape, ShapeReference
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     CountedTrafficSettings,
@@ -96,38 +95,39 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
         )
     )
 
-    def planned(
-        self, context: Context, settings: BandwidthMatrixSettings, kept: ShapeReference | None
-    ) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: BandwidthMatrixSettings) -> Iterator[Planned]:
         """Yield one step for all cells, row by row.
 
-        If the profile has no shape, traffic uses the one *kept* for reads on the platform.
+        If the profile has no shape, traffic uses the one kept for reads on the platform.
         """
-        sut = Sut(context)
         cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
         if not cells:
             yield self.not_planned("no node with CPUs and no node with memory found")
             return
         size_bytes = common_buffer_bytes(sut, cells, (MIX,))
         cost_s = settings.cost_s([Run(parts, MIX, size_bytes) for parts in cells])
-        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
+        counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         yield self.traffic_step(
             f"{len(sut.cpu_nodes)} x {len(sut.memory_nodes)} nodes",
             cells,
             (MIX,),
             size_bytes,
-            {"delay": 0, **settings.options(), **shape_options(settings, settings.shape, kept, (MIX,)), **counters},
+            {
+                "delay": 0,
+                **settings.options(),
+                **shape_options(settings, settings.shape, sut.traffic_shape, (MIX,)),
+                **counters,
+            },
             cost_s=cost_s,
             repeated=settings,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         points = read_result(document, BandwidthResult).points
-        sut = Sut(context)
         target = step.target_half_width
         cells = {
-            (sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target, context) for point in points
+            (sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target, sut.context) for point in points
         }
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = tuple(dict.fromkeys(column for _, column in cells))

@@ -8,11 +8,10 @@ from typing import Literal
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.evidence import estimate_of
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
-from calibration.measurements.platform import Shape, ShapeReference
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
@@ -132,12 +131,11 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         ),
     )
 
-    def planned(self, context: Context, settings: ScalingSettings, kept: ShapeReference | None) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: ScalingSettings) -> Iterator[Planned]:
         """Yield one step that fills node after node and, with several nodes, one that spreads over them.
 
-        If the profile has no shape, traffic uses the one *kept* for the platform and the mix.
+        If the profile has no shape, traffic uses the one kept for the platform and the mix.
         """
-        sut = Sut(context)
         if not sut.cpu_nodes:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -145,7 +143,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         if len(sut.cpu_nodes) == 1:
             orders = ["fill"]
             yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
-        shape = shape_options(settings, settings.shape, kept, (settings.mix,))
+        shape = shape_options(settings, settings.shape, sut.traffic_shape, (settings.mix,))
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, order)]
             sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
@@ -162,10 +160,9 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
                 suffix="" if order == "fill" else f"-{order}",
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the curve; a number of threads without a value is listed as missing."""
         points = read_result(document, BandwidthResult).points
-        sut = Sut(context)
         target = step.target_half_width
         order: Order = "spread" if step.id.endswith("-spread") else "fill"
         found = measured_points(points, target)

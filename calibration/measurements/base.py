@@ -17,7 +17,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
-from calibration.measurements.platform import ShapeReference
+from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe.document import ProbeDocument, ProbeError
@@ -246,24 +246,13 @@ class Declaration(ABC, Generic[S, V]):
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 
-    def steps(self, context: Context, settings: S) -> Iterator[Planned]:
-        """Yield the steps for this SUT, and what is excluded.
-
-        A kind declares these, or ``planned`` if they depend on the platform.
-        """
-        return self.planned(context, settings, None)
-
-    def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Planned]:
-        """Yield the steps, given *kept*, the best traffic shape found earlier on this SUT's platform.
-
-        For kinds whose traffic uses that shape, or that search it.
-        """
-        del kept
-        return self.steps(context, settings)
+    @abstractmethod
+    def steps(self, sut: Sut, settings: S) -> Iterator[Planned]:
+        """Yield the steps for *sut*, and what is excluded."""
 
     @abstractmethod
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield what *document*, printed by *step* on the SUT of *context*, says.
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
+        """Yield what *document*, printed by *step* on *sut*, says.
 
         Raises ``InputError`` if the document has another form or no value.
         """

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 
 from calibration import units
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
@@ -119,13 +118,12 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: C2cSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: C2cSettings) -> Iterator[Planned]:
         """Yield one step with two transfers within a node and two for each ordered pair of nodes."""
-        sut = Sut(context)
         transfers: list[Transfer] = []
         if pair := _local_pair(sut):
             home = sut.home(sut.node_of(pair[0]))
-            if reason := without_flush(context):
+            if reason := without_flush(sut.context):
                 yield self.not_planned(reason, "Transfer of a clean line within a node")
             else:
                 transfers.append(Transfer(*pair, home, "hit"))
@@ -139,7 +137,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         else:
             for node in (node for node in measuring if node not in homes):
                 yield self.not_planned(f"node {node} has no memory", f"Transfers homed in node {node}")
-        neighbourhood = Neighbourhood(context, list(measuring.values()))
+        neighbourhood = Neighbourhood(sut.context, list(measuring.values()))
         chosen: set[frozenset[int]] = set()
         for name, pairs in neighbourhood.counts().items():
             sample = neighbourhood.sample(name, settings.pairs_per_class)
@@ -172,7 +170,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             repeated=settings,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield all transfers; one without a value is ``None`` and listed with its reason."""
         result = read_result(document, C2cResult)
         target = step.target_half_width
@@ -185,7 +183,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             if pair.placements
         }
         require_any(latencies, result.pairs, "transfer")
-        values = _values(Sut(context), found, latencies)
+        values = _values(sut, found, latencies)
         yield Parsed(
             id=step.id,
             values=values,

@@ -153,12 +153,11 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         )
     )
 
-    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: C2cMatrixSettings) -> Iterator[Planned]:
         """Yield two steps per method: how long a pair takes, and the pairs that there is time for.
 
         They are of the full matrix of a small machine, and of a sample by class of a large one.
         """
-        sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
             yield self.not_planned("fewer than two CPUs may be used")
@@ -171,7 +170,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             blocks = [format_cpulist(cpus)]
         if not full:
             blocks = []
-            neighbourhood = Neighbourhood(context, cpus)
+            neighbourhood = Neighbourhood(sut.context, cpus)
             for name, pairs in neighbourhood.counts().items():
                 sample = neighbourhood.sample(name, settings.pairs_per_class)
                 chosen |= dict.fromkeys(directed for pair in sample for directed in (pair, pair[::-1]))
@@ -225,11 +224,10 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             )
             yield from matrix.after(search, "--matrix-pairs")
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a requested pair without a value is listed with its reason."""
         result = read_result(document, C2cResult)
         timed = next((read_result(search, C2cSearch).estimate for search in document.beside), None)
-        sut = Sut(context)
         target = step.target_half_width
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
@@ -250,7 +248,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             nodes=tuple(sut.node_of(cpu) for cpu in cpus),
             lines=tuple(sorted({cell.lines for cell in result.cells})),
             latency_ns=tuple(tuple(found.get((writer, reader)) for reader in cpus) for writer in cpus),
-            classes=tuple(_classes(context, cpus, found)),
+            classes=tuple(_classes(sut.context, cpus, found)),
             estimate=timed,
         )
         evidence = [found for cell in result.cells for found in cell.all_evidence]

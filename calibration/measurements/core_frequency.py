@@ -10,7 +10,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
-from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -178,16 +177,15 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: CoreFrequencySettings) -> Iterator[Planned]:
         """Yield one step with one CPU of every core."""
-        sut = Sut(context)
-        architecture = context.processor.architecture or ""
+        architecture = sut.context.processor.architecture or ""
         if architecture not in WORKS or not sut.cpus:
             reason = "no CPU found that may be used" if not sut.cpus else f"no work is written for {architecture!r}"
             yield self.not_planned(reason)
             return
         works = []
-        known = set(context.processor.flags)
+        known = set(sut.context.processor.flags)
         for work in WORKS[architecture]:
             if known and not known.issuperset(work.features):
                 reason = f"the processor does not list {' and '.join(work.features)} among its features"
@@ -223,9 +221,9 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             repeated=settings,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield all cores under all kinds of work; one without a value is listed with its reason."""
-        del context
+        del sut
         result = read_result(document, FrequencyResult)
         target = step.target_half_width
         measured = [point for point in result.points if point.error is None]

@@ -13,7 +13,6 @@ from pydantic import PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
-from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.measurements.base import (
     Declaration,
@@ -132,9 +131,8 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: CoreLatencySettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: CoreLatencySettings) -> Iterator[Planned]:
         """Yield one step with one CPU of every core."""
-        sut = Sut(context)
         places = [Place(cpu, sut.home(node)) for node in sut.cpu_nodes for cpu in sut.one_per_core(sut.cpus_of(node))]
         if len(places) < 2:
             yield self.not_planned("there is only one core to measure, which the idle latency does")
@@ -158,7 +156,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             repeated=settings,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield all cores; one without a value is listed with its reason."""
         found = read_result(document, LatencyResult).points
         measured = [(point, ns) for point in found if (ns := latency_of(point, step.target_half_width)) is not None]
@@ -170,7 +168,6 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             )
         )
         limit, slow = slow_cores(points)
-        sut = Sut(context)
         yield Parsed(
             id=step.id,
             values=CoreLatencyValues(points=points, slow_limit=limit, slow=slow),

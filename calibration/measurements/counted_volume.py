@@ -12,7 +12,6 @@ from pydantic import PositiveInt
 
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, rounded
-from calibration.context.model import Context
 from calibration.counters.volume import (
     CountedBytes,
     Direction,
@@ -128,14 +127,13 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: CountedVolumeSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: CountedVolumeSettings) -> Iterator[Planned]:
         """Yield one command on all CPUs, each with its part of the arrays on the nearest memory."""
-        sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return
-        counters = event_options(context, BYTE_ROLES, background_s=BACKGROUND_ONCE_S) if settings.counters else {}
+        counters = event_options(sut.context, BYTE_ROLES, background_s=BACKGROUND_ONCE_S) if settings.counters else {}
         threads = sum(len(part.cpus) for part in parts)
         wanted = -(-settings.array_bytes // threads // ARRAY_MULTIPLE) * ARRAY_MULTIPLE
         held = threads_by_node(parts)
@@ -160,7 +158,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
             cost_s=cost_s,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the volume, with the counts if any."""
         result = read_result(document, VolumeResult)
         known = moved_altogether(result.known)
@@ -174,7 +172,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
             for repeat in result.repeats
             if repeat.counters is not None
         ]
-        counted = counted_bytes(readings, units(context), served_nodes(context))
+        counted = counted_bytes(readings, units(sut.context), served_nodes(sut.context))
         yield Parsed(
             id=step.id,
             values=CountedVolumeValues(
@@ -194,8 +192,8 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                     [repeat.interference for repeat in result.repeats], f"of {len(result.repeats)} repeats"
                 ),
                 *size_flags(
-                    Sut(context),
-                    ARRAYS * result.array_bytes * Sut(context).fewest_per_llc(result.cpus),
+                    sut,
+                    ARRAYS * result.array_bytes * sut.fewest_per_llc(result.cpus),
                     held_by_node([(parts, ARRAYS * result.array_bytes)]),
                 ),
                 *(() if counted is None else counted_flags([("the triads", counted)])),

@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from calibration import units
-from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -147,9 +146,8 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: FirmwareSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: FirmwareSettings) -> Iterator[Planned]:
         """Yield one step that observes all chosen CPUs at once."""
-        sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -165,9 +163,9 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             cost_s=settings.seconds + STOP_S * len(cpus),
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement of all CPUs."""
-        del context
+        del sut
         result = read_result(document, FirmwareResult)
         if not result.cpus:
             raise InputError("the answer has no CPU")

@@ -4,7 +4,6 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Step, Values
@@ -79,15 +78,14 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: IdleLatencySettings) -> Iterator[Planned]:
         """Yield one chase from the measuring CPU of the first node with CPUs, on the nearest memory."""
-        sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
             companions = companions_for(sut, (place.cpu,), (place.node,))
             cost_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
-            counters = event_options(context, LATENCY_ROLES) if settings.counters else {}
+            counters = event_options(sut.context, LATENCY_ROLES) if settings.counters else {}
             yield self.step(
                 f"CPU {place.cpu}, memory of node {place.node}",
                 "latency",
@@ -103,9 +101,9 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 repeated=settings,
             )
             if not companions:
-                yield self.not_planned(no_companions(context), f"{self.title} of the machine awake")
+                yield self.not_planned(no_companions(sut.context), f"{self.title} of the machine awake")
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one latency."""
         result = read_result(document, LatencyResult)
         if len(result.points) != 1:
@@ -136,7 +134,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
             flags=(
                 *chase_flags(document, result.points, [latency]),
                 *companion_flags(companions),
-                *chain_flags(Sut(context), [point]),
+                *chain_flags(sut, [point]),
                 *latency_flags([counted]),
             ),
         )

@@ -10,7 +10,6 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.gaps import Exceedance, gaps_chart
-from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -188,9 +187,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: JitterSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: JitterSettings) -> Iterator[Planned]:
         """Yield one step that measures all chosen CPUs at once, and one that traces them if that is asked for."""
-        sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -199,7 +197,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = cpus[: settings.isolated]
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
-            yield self.not_planned(none_isolated(context), "Jitter of an isolated CPU")
+            yield self.not_planned(none_isolated(sut.context), "Jitter of an isolated CPU")
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
             cpus = [cpu, *cpus]
         if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
@@ -239,9 +237,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 part_of=self.kind,
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per CPU."""
-        sut = Sut(context)
         if document.clock is None:
             raise InputError("the answer does not name the clock")
         cpus = read_result(document, JitterResult).cpus
@@ -274,7 +271,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     tick_hz=cpu.pma.tick_hz,
                     blind_fraction=cpu.pma.blind_fraction,
                     core_hz=cpu.gaps.core_hz_after,
-                    guest=context.virtualization.guest,
+                    guest=sut.context.virtualization.guest,
                     intervals=tuple(
                         JitterInterval.model_validate(interval.model_dump(exclude={"interference", "round"}))
                         for interval in cpu.pma.intervals

@@ -153,9 +153,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: LadderSettings) -> Iterator[Planned]:
         """Yield the random ladder of the first node with CPUs, and one step per further series."""
-        sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             cpu, home = sut.measuring_cpu(node), sut.home(node)
             here = str(Place(cpu, home))
@@ -233,7 +232,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             suffix=suffix,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the curves and their levels."""
         result = read_result(document, LatencyResult)
         target = step.target_half_width
@@ -260,7 +259,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
         random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
-        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], context.cache_bytes)
+        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], sut.context.cache_bytes)
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(
@@ -269,11 +268,11 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 nodes=first.nodes,
                 points=tuple(points),
                 levels=tuple(_clocked(level, random) for level in levels),
-                comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
+                comparisons=compare_levels(levels, [point.size_bytes for point in random], sut.context),
             ),
             flags=(
                 *chase_flags(document, result.points),
-                *side_cache_flags(Sut(context), dict.fromkeys(first.nodes, max(point.size_bytes for point in points))),
+                *side_cache_flags(sut, dict.fromkeys(first.nodes, max(point.size_bytes for point in points))),
             ),
             missing=tuple(
                 missing_part(f"{point.size_bytes} bytes, {strided(point)}", point.error)

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from calibration.charts.base import Chart
 from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
@@ -94,9 +93,8 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         )
     )
 
-    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: ChaseSettings) -> Iterator[Planned]:
         """Yield one step for all cells, row by row."""
-        sut = Sut(context)
         rows = {sut.measuring_cpu(node): node for node in sut.cpu_nodes}
         columns = sut.memory_nodes
         if not rows or not columns:
@@ -129,12 +127,11 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             repeated=settings,
         )
         if not companions:
-            yield self.not_planned(no_companions(context), f"{self.title} of the machine awake")
+            yield self.not_planned(no_companions(sut.context), f"{self.title} of the machine awake")
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         result = read_result(document, LatencyResult)
-        sut = Sut(context)
         cpus = list(dict.fromkeys(point.cpu for point in result.points))
         columns = list(dict.fromkeys(point.nodes[0] for point in result.points))
         if len(cpus) * len(columns) != len(result.points):

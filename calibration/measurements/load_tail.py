@@ -10,7 +10,6 @@ from pydantic import Field, PositiveInt
 from calibration import units
 from calibration.charts.base import TIME_LABEL, Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
@@ -149,9 +148,8 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: LoadTailSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: LoadTailSettings) -> Iterator[Planned]:
         """Yield the chase of the idle latency, from the same CPU over the same memory."""
-        sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
@@ -173,7 +171,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                 repeated=settings,
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one distribution."""
         result = read_result(document, LatencyResult)
         if len(result.points) != 1:
@@ -202,7 +200,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
             flags=(
                 *chase_flags(document, result.points, [latency]),
                 *companion_flags(companions),
-                *chain_flags(Sut(context), [point]),
+                *chain_flags(sut, [point]),
             ),
             missing=tuple(
                 Missing(what=f"{found.percent:g} % of loads", reason=found.reason)

@@ -12,7 +12,6 @@ from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import KNEE, PROBE, latency_chart
-from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.measurements.base import (
@@ -194,12 +193,11 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         ),
     )
 
-    def planned(self, context: Context, settings: LoadedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: LoadedSettings) -> Iterator[Planned]:
         """Yield one sweep, after a search for delays if there are any to find; no load runs on a probe's core.
 
-        If the profile has no shape, the load uses the one *kept* for the platform and the mix.
+        If the profile has no shape, the load uses the one kept for the platform and the mix.
         """
-        sut = Sut(context)
         probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
         busy = {sibling for place in probes for sibling in sut.siblings(place.cpu)}
         parts = [
@@ -217,7 +215,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         probe_bytes = min(memory_bound_bytes(sut, place.node) for place in probes)
         delays = settings.delays if settings.delays_ns is None else settings.delays_ns
         run = Run(parts, settings.mix, load_bytes)
-        counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
+        counters = event_options(sut.context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         where: dict[str, Any] = {
             "cpus": sorted(sut.cpus),
             "nodes": sorted({part.node for part in parts} | {place.node for place in probes}),
@@ -228,7 +226,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "mix": settings.mix,
             "probe-size-bytes": probe_bytes,
             "buffer-bytes": load_bytes,
-            **load_shape(settings, kept),
+            **load_shape(settings, sut.traffic_shape),
         }
         asked = {"delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays))}
         searched = bool(settings.shares) or settings.delays_ns is not None
@@ -255,7 +253,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
         yield from sweep.after(search, "--delay")
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the sweep; a delay without a value is listed as missing."""
         result = read_result(document, LoadedResult)
         shares = [share for search in document.beside for share in read_result(search, LoadedSearch).shares]
@@ -281,7 +279,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate_of(point.placements, attrgetter("windows_mb_s"), "MB/s"),
                     probes=probes,
-                    counted=loaded_counted(context, point.placements, point.accounting, nodes),
+                    counted=loaded_counted(sut.context, point.placements, point.accounting, nodes),
                     counted_latency=latency_beside(counters, "probe."),
                 )
             )
@@ -304,10 +302,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             flags=(
                 *evidence_flags(document, result.points),
                 *share_flags(points),
-                *size_flags(Sut(context), probe_bytes, held),
+                *size_flags(sut, probe_bytes, held),
                 *drift_flags(result.zero_load),
                 *counted_flags([(load.name, load.counted) for load in points if load.counted]),
-                *stores_flags(context, [str(parameters["mix"])], counted=any(load.counted for load in points)),
+                *stores_flags(sut.context, [str(parameters["mix"])], counted=any(load.counted for load in points)),
                 *latency_flags([load.counted_latency for load in points]),
             ),
             missing=tuple(missing),

@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from calibration import units
-from calibration.context.model import Context
 from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
@@ -98,12 +97,11 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         )
     )
 
-    def planned(self, context: Context, settings: MaxSettings, kept: ShapeReference | None) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: MaxSettings) -> Iterator[Planned]:
         """Yield a search with all CPUs and, with SMT, with one CPU per core, and the measurement of what it chooses.
 
-        The search starts at the shapes *kept* for the platform unless the profile names shapes.
+        The search starts at the shapes kept for the platform unless the profile names shapes.
         """
-        sut = Sut(context)
         groups = [all_cpus(sut)]
         if not groups[0]:
             yield self.not_planned("no CPU found that may be used")
@@ -112,11 +110,11 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             singles = all_cores(sut)
             if singles != groups[0]:
                 groups.append(singles)
-        shapes, tries = candidates(settings, kept)
+        shapes, tries = candidates(settings, sut.traffic_shape)
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
         sizes = shared_buffer_bytes(sut, groups, settings.mixes)
         runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
-        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
+        counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         what = f"{units.plural(tries * len(groups), 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
         tried: dict[str, object] = {"delay": ",".join(map(str, settings.delays)), **shapes}
         measured = self.traffic_step(
@@ -142,10 +140,10 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         )
         yield from measured.after(search, "--only")
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the winners and the search."""
         points, looks = read_result(document, BandwidthResult).points, looks_of(document)
-        best = best_points(points, step.target_half_width, context)
+        best = best_points(points, step.target_half_width, sut.context)
         winners = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,
@@ -155,7 +153,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
                 sources=dict.fromkeys(best, step.id),
                 search=search_results(looks),
             ),
-            flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], winners)),
+            flags=tuple(traffic_flags(sut, document, [point for point, _ in best.values()], winners)),
             missing=missing_points((*looks, *points)),
         )
 

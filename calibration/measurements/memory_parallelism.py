@@ -11,7 +11,6 @@ from pydantic import Field, PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.measurements.base import (
     Declaration,
     HalfWidth,
@@ -129,9 +128,8 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         ),
     )
 
-    def steps(self, context: Context, settings: MemoryParallelismSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: MemoryParallelismSettings) -> Iterator[Planned]:
         """Yield one step from the measuring CPU of the first node with CPUs."""
-        sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             cpu = sut.measuring_cpu(node)
             nodes = [sut.home(node)]
@@ -156,7 +154,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 repeated=settings,
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield a curve for each node; a number of chains without a value is listed as missing."""
         points = read_result(document, LatencyResult).points
         curves = [
@@ -170,7 +168,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
             values=MemoryParallelismValues(curves=tuple(curves)),
             flags=(
                 *chase_flags(document, points),
-                *chain_flags(Sut(context), points),
+                *chain_flags(sut, points),
             ),
             missing=tuple(
                 missing_part(f"{units.plural(point.chains, 'chain')}, {at(point.cpu, point.nodes)}", point.error)

@@ -135,10 +135,9 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: PageSizesSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: PageSizesSettings) -> Iterator[Planned]:
         """Yield one step with all sizes of pages that the memory of the first node with CPUs has."""
-        sut = Sut(context)
-        base_bytes = context.memory.base_page_bytes
+        base_bytes = sut.context.memory.base_page_bytes
         if base_bytes is None:
             yield self.not_planned("the capture lacks the size of base pages; capture the SUT again")
             return
@@ -149,7 +148,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 spread=lines * base_bytes, dense=lines * sut.line_bytes, memory=idle_bytes(sut, settings, place.node, 1)
             )
             wanted = []
-            for item in self._pages(context, place.node, chains):
+            for item in self._pages(sut.context, place.node, chains):
                 if isinstance(item, NotPlanned):
                     yield item
                 else:
@@ -212,7 +211,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
             "" if (pool.free or 0) >= needed else f"{pool.free or 0} free of {pool.total} reserved; it takes {needed}"
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the latencies on all pages that were obtained."""
         result = read_result(document, LatencyResult)
         found: dict[tuple[str | None, int | None], list[LatencyPoint]] = {}
@@ -236,7 +235,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 spread_bytes=good[0][0].size_bytes,
                 pages=tuple(_latencies(good, step.target_half_width)),
             ),
-            flags=(*chase_flags(document, used), *chain_flags(Sut(context), [memory])),
+            flags=(*chase_flags(document, used), *chain_flags(sut, [memory])),
             missing=tuple(missing),
         )
 

@@ -7,12 +7,11 @@ from typing import Literal
 from calibration import units
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds, label, shown
-from calibration.context.model import Context
 from calibration.context.population import Population, population
 from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
-from calibration.measurements.platform import Shape, ShapeReference
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -82,20 +81,19 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         )
     )
 
-    def planned(self, context: Context, settings: PeakSettings, kept: ShapeReference | None) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: PeakSettings) -> Iterator[Planned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools.
 
-        If the profile has no shape, the tuned one is that *kept* for the platform.
+        If the profile has no shape, the tuned one is that kept for the platform.
         """
-        sut = Sut(context)
         parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return
         size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
-        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
+        counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         tuned, plain = (
-            shape_options(settings, settings.shape, kept, settings.mixes),
+            shape_options(settings, settings.shape, sut.traffic_shape, settings.mixes),
             shape_options(settings, PLAIN, None, settings.plain_mixes),
         )
         for suffix, shape, mixes in (("", tuned, settings.mixes), (PLAIN_SUFFIX, plain, settings.plain_mixes)):
@@ -113,11 +111,11 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 suffix=suffix,
             )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the bandwidth of each mix."""
         points = read_result(document, BandwidthResult).points
         target = step.target_half_width
-        mixes = {point.mix: mix for point, mix in measured_points(points, target, context)}
+        mixes = {point.mix: mix for point, mix in measured_points(points, target, sut.context)}
         yield Parsed(
             id=step.id,
             values=PeakValues(
@@ -125,7 +123,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 group=points[0].group,
                 mixes=mixes,
             ),
-            flags=tuple(traffic_flags(Sut(context), document, points, mixes)),
+            flags=tuple(traffic_flags(sut, document, points, mixes)),
             missing=missing_points(points),
         )
 

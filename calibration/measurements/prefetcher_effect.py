@@ -14,7 +14,6 @@ from pydantic import PositiveInt
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.measurements.base import (
     Declaration,
     HalfWidth,
@@ -110,9 +109,8 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         for prefetchers in ("", "{prefetchers:off}.")
     )
 
-    def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: PrefetcherSettings) -> Iterator[Planned]:
         """Yield the chases of the first node with CPUs, with prefetchers as found and off."""
-        sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = memory_bound_bytes(sut, place.node)
@@ -137,7 +135,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                     prefetchers=prefetchers,
                 )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the latencies of the step."""
         result = read_result(document, LatencyResult)
         target = step.target_half_width
@@ -171,7 +169,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 points=points,
                 effects=(),
             ),
-            flags=(*chase_flags(document, result.points), *side_cache_flags(Sut(context), held)),
+            flags=(*chase_flags(document, result.points), *side_cache_flags(sut, held)),
             missing=tuple(missing_part(strided(point), point.error) for point in result.points if point.error),
         )
 

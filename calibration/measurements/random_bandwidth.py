@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from calibration import units
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
@@ -85,9 +84,8 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
         ),
     )
 
-    def steps(self, context: Context, settings: RandomBandwidthSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: RandomBandwidthSettings) -> Iterator[Planned]:
         """Yield one step with all CPUs."""
-        sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
@@ -103,7 +101,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
             repeated=settings,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the bandwidth."""
         points = read_result(document, BandwidthResult).points
         if len(points) != 1:
@@ -117,7 +115,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
                 page=pages.pop() if len(pages) == 1 else "mixed",
                 reads=reads,
             ),
-            flags=tuple(traffic_flags(Sut(context), document, points, {MIX: reads})),
+            flags=tuple(traffic_flags(sut, document, points, {MIX: reads})),
             missing=missing_points(points),
         )
 

@@ -207,9 +207,8 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: RegulationSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: RegulationSettings) -> Iterator[Planned]:
         """Yield one sweep per number of threads; a probe runs beside all but the largest."""
-        sut = Sut(context)
         if not sut.cpu_nodes:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -258,9 +257,8 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             prefetchers="off" if state == "off" else None,
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the curve; a number of no-ops without a value is listed as missing."""
-        sut = Sut(context)
         target = step.target_half_width
         found: Sequence[BandwidthPoint | LoadedPoint]
         if document.subcommand == "loaded":
@@ -272,7 +270,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             found, zero_load = read_result(document, BandwidthResult).points, ()
             (part,) = read_group(found[0].group)
             probe_cpu = None
-        points = [_point(context, part, raw, target) for raw in found if raw.placements]
+        points = [_point(sut.context, part, raw, target) for raw in found if raw.placements]
         require_any(points, found, "number of no-ops")
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
         size_bytes = _number(document.parameters["buffer_bytes"])

@@ -10,11 +10,10 @@ from pydantic import Field, PositiveFloat
 
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.metric_rows import DISTURBED, MEMORY_TRAFFIC, bandwidth, fraction
-from calibration.measurements.platform import Shape, ShapeReference
+from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -103,9 +102,8 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
         ),
     )
 
-    def planned(self, context: Context, settings: SustainedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
-        """Yield one step with all mixes, in the shape *kept* for the platform if the profile names none."""
-        sut = Sut(context)
+    def steps(self, sut: Sut, settings: SustainedSettings) -> Iterator[Planned]:
+        """Yield one step with all mixes, in the shape kept for the platform if the profile names none."""
         parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
@@ -123,16 +121,16 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 "windows": windows,
                 "window-s": WINDOW_S,
                 "course-s": COURSE_S,
-                **shape_options(traffic, settings.shape, kept, settings.mixes),
+                **shape_options(traffic, settings.shape, sut.traffic_shape, settings.mixes),
             },
             cost_s=traffic.cost_s([Run(parts, mix, size_bytes) for mix in settings.mixes]),
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per mix."""
         points = read_result(document, BandwidthResult).points
         missing = missing_points(points)
-        for point, mix in measured_points(points, None, context):
+        for point, mix in measured_points(points, None, sut.context):
             (windows,) = mix.bandwidth_mb_s.samples
             if len(windows) < 2 * EDGE_WINDOWS:
                 raise InputError(f"{len(windows)} windows of {point.mix}, fewer than {2 * EDGE_WINDOWS}")
@@ -156,7 +154,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
             yield Parsed(
                 id=f"{step.id}-{point.mix}",
                 values=values,
-                flags=(*traffic_flags(Sut(context), document, [point], {point.mix: mix}), *_lost(values)),
+                flags=(*traffic_flags(sut, document, [point], {point.mix: mix}), *_lost(values)),
                 missing=missing,
             )
             missing = ()

@@ -15,7 +15,7 @@ from calibration.context.model import Context, CpuQuota
 from calibration.context.resctrl import allocation_text, narrowing_group
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
-from calibration.measurements.platform import CacheReference
+from calibration.measurements.platform import CacheReference, ShapeReference
 from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag, flag
 
@@ -83,28 +83,22 @@ class Place(NamedTuple):
         return f"{self.cpu}@{self.node}"
 
 
-class SizedContext(Context):
-    """The context of a SUT with the last-level cache size found earlier on its platform."""
-
-    last_level_cache: CacheReference
-
-
-def sized(context: Context, kept: CacheReference | None) -> Context:
-    """Return *context* with the last-level cache size *kept* for its platform: planning and judging use the same."""
-    if kept is None:
-        return context
-    return SizedContext.model_construct(**dict(context), last_level_cache=kept)
-
-
 class Sut:
     """The CPUs and nodes of *context* for placing measurements: those that the login may use.
 
     That is in its cpuset and affinity, no more CPUs than its CPU quota keeps running, and none that is in no node while
-    others are.
+    others are. *traffic_shape* and *last_level_cache* were found earlier on its platform.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self,
+        context: Context,
+        traffic_shape: ShapeReference | None = None,
+        last_level_cache: CacheReference | None = None,
+    ) -> None:
         self.context = context
+        self.traffic_shape = traffic_shape
+        self.last_level_cache = last_level_cache
         self.cpus = _within_quota(context)
         self.isolated = frozenset(context.isolated_cpus) & self.cpus
         by_node = context.cpus_by_node
@@ -216,9 +210,7 @@ class Sut:
         As found earlier on the platform (``CacheReference.sized_bytes``); else as reported.
         """
         reported = self.reported_llc_bytes
-        if not isinstance(self.context, SizedContext):
-            return reported
-        return self.context.last_level_cache.sized_bytes(reported)
+        return reported if self.last_level_cache is None else self.last_level_cache.sized_bytes(reported)
 
     @property
     def reported_llc_bytes(self) -> int | None:
@@ -476,8 +468,9 @@ def none_isolated(context: Context) -> str:
     return text
 
 
-def confined(context: Context) -> Iterator[tuple[str, str]]:
+def confined(sut: Sut) -> Iterator[tuple[str, str]]:
     """Yield what of the machine is not measured because the login may not use it, and why."""
+    context = sut.context
     confinement = context.confinement
     here = "this container's" if confinement is not None and confinement.container else "the login's"
     online = frozenset(context.online_cpus)
@@ -495,7 +488,7 @@ def confined(context: Context) -> Iterator[tuple[str, str]]:
         yield _cpus_text(without_node), "no node lists them"
     if confinement is None:
         return
-    quota, sut = confinement.cpu_quota, Sut(context)
+    quota = confinement.cpu_quota
     if quota is not None and (rest := context.usable_cpus - sut.cpus - without_node):
         yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"
     elif quota is not None and quota.cpus < len(sut.cpus):

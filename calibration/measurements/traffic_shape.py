@@ -161,9 +161,14 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Planned]:
-        """Yield a search and a measurement per vector width, and a step for caches if their sizes are known."""
-        sut = Sut(context)
+    def steps(self, sut: Sut, settings: ShapeSettings) -> Iterator[Planned]:
+        """Yield a search and a measurement per vector width, and a step for caches if their sizes are known.
+
+        Or why no search is needed, if a choice is kept for the platform.
+        """
+        if sut.traffic_shape is not None:
+            yield self.not_planned(f"searched once per platform: {sut.traffic_shape.words}", f"{self.title}, search")
+            return
         parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
@@ -171,8 +176,8 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
         runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
-        for number, width in enumerate(widths(context, settings)):
-            extras = extra_options(context, settings) if number == 0 else {}
+        for number, width in enumerate(widths(sut.context, settings)):
+            extras = extra_options(sut.context, settings) if number == 0 else {}
             looks = [tries + extra_looks(mix, extras) for mix in settings.mixes]
             looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
             what = f"{units.plural(tries, 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
@@ -236,18 +241,11 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             suffix=f"-{width}{CACHE_SUFFIX}",
         )
 
-    def planned(self, context: Context, settings: ShapeSettings, kept: ShapeReference | None) -> Iterator[Planned]:
-        """Yield the search, or why none is needed if a choice is *kept* for the platform."""
-        if kept is None:
-            yield from self.steps(context, settings)
-            return
-        yield self.not_planned(f"searched once per platform: {kept.words}", f"{self.title}, search")
-
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the search with one width."""
         points, looks = read_result(document, BandwidthResult).points, looks_of(document)
         if step.id.endswith(CACHE_SUFFIX):
-            cached = tuple(cache_looks(Sut(context), points))
+            cached = tuple(cache_looks(sut, points))
             require_any(cached, points, "setting")
             yield Parsed(
                 id=step.id,
@@ -281,7 +279,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 mixes={},
                 alike_fraction=LOOK_TOLERANCE,
             ),
-            flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], bandwidths)),
+            flags=tuple(traffic_flags(sut, document, [point for point, _ in best.values()], bandwidths)),
             missing=missing_points((*looks, *points)),
         )
 

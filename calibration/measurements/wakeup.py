@@ -388,16 +388,15 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         )
     )
 
-    def steps(self, context: Context, settings: WakeupSettings) -> Iterator[Planned]:
+    def steps(self, sut: Sut, settings: WakeupSettings) -> Iterator[Planned]:
         """Yield one step with all loads, and those traced or with deep idle states kept away that are asked for."""
-        sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
             return
         cpus = sorted(sut.isolated)[: settings.isolated]
         if not cpus:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
-            yield self.not_planned(none_isolated(context), "Wake-up latency of isolated CPUs")
+            yield self.not_planned(none_isolated(sut.context), "Wake-up latency of isolated CPUs")
         if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
             yield self.not_planned(FIFO_LEAVES_NONE, f"Wake-up latency of CPU {cpus[0]}")
             cpus = taken
@@ -407,7 +406,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         siblings = {other for cpu in cpus for other in sut.siblings(cpu)}
         # Isolated ones where the login has no others, in a cpuset partition.
         helpers = sorted(others - sut.isolated - siblings or others - sut.isolated or others - siblings or others)
-        reasons = {load: without_flush(context) if load == "memory" else None for load in settings.loads}
+        reasons = {load: without_flush(sut.context) if load == "memory" else None for load in settings.loads}
         if not helpers:
             reasons.update((load, "no CPU is left to load") for load in settings.loads if load != "none")
         for load, reason in reasons.items():
@@ -470,7 +469,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             cost_s=len(loads) * (seconds + LEAD_S + CPU_S * len(cpus)),
         )
 
-    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+    def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per condition; what was traced belongs to the first."""
         result = read_result(document, WakeupResult)
         traced = next((read_result(part, WakeupResult) for part in document.beside), None)
@@ -488,7 +487,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         if not measured:
             raise InputError(lost[0].reason if lost else "no wake-up was measured")
         for condition in measured:
-            values = _values(result, condition, context, traced)
+            values = _values(result, condition, sut, traced)
             traced = None  # listed once, with the first condition
             yield Parsed(
                 id=f"{step.id}-{values.condition}",
@@ -550,9 +549,7 @@ NAMES: dict[Condition, str] = {
 }
 
 
-def _values(
-    result: WakeupResult, condition: WakeupCondition, context: Context, traced: WakeupResult | None
-) -> WakeupValues:
+def _values(result: WakeupResult, condition: WakeupCondition, sut: Sut, traced: WakeupResult | None) -> WakeupValues:
     held_us = result.idle_latency_us
     cpus = _own(condition)
     found = merged(cpu.late_ns for cpu in cpus)
@@ -570,10 +567,10 @@ def _values(
         interference=condition.interference,
         condition=_name(result, condition.load),
         cpus=tuple(cpu.cpu for cpu in cpus),
-        isolated=bool(cpus) and all(cpu.cpu in Sut(context).isolated for cpu in cpus),
-        guest=context.virtualization.guest,
+        isolated=bool(cpus) and all(cpu.cpu in sut.isolated for cpu in cpus),
+        guest=sut.context.virtualization.guest,
         period_us=result.period_ns / 1e3,
-        idle_states=_reachable(context, [cpu.cpu for cpu in cpus], held_us),
+        idle_states=_reachable(sut.context, [cpu.cpu for cpu in cpus], held_us),
         wakes=found.total,
         missed=sum(cpu.missed for cpu in cpus),
         min_ns=min(cpu.min_ns for cpu in cpus if cpu.min_ns is not None),

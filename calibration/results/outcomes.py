@@ -11,7 +11,7 @@ from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.evidence import pages_proof, step_refusal
-from calibration.measurements.sut import emulation_flags, sized
+from calibration.measurements.sut import Sut, emulation_flags
 from calibration.model import fault_of
 from calibration.plan import Plan
 from calibration.results.model import Measurement, NotMeasured
@@ -28,7 +28,7 @@ REMAINDER = "what was left when the command ended"
 
 def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measurement], list[NotMeasured]]:
     """Return the measurements of the steps of *plan*, and what is missing, with reasons."""
-    context = sized(context, plan.last_level_cache)
+    sut = Sut(context, plan.traffic_shape, plan.last_level_cache)
     last = log.attempts[-1]
     measurements: list[Measurement] = []
     not_measured = [
@@ -48,7 +48,7 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
             if step.part_of is not None:
                 beside.setdefault(step.part_of, []).append(_part(finished))
             else:
-                measurements += _measurements([record for record, _ in found], beside.get(step.id, ()), context)
+                measurements += _measurements([record for record, _ in found], beside.get(step.id, ()), sut)
         except InputError as error:
             not_measured.append(
                 NotMeasured(
@@ -126,15 +126,13 @@ def _part(record: StepRecord) -> ProbeDocument:
     return read_document(record.document)
 
 
-def _measurements(
-    records: Sequence[StepRecord], beside: Sequence[ProbeDocument], context: Context
-) -> list[Measurement]:
+def _measurements(records: Sequence[StepRecord], beside: Sequence[ProbeDocument], sut: Sut) -> list[Measurement]:
     """Return the measurements of one step from its *records*, one for each round, and the documents *beside* them.
 
     Raises ``InputError`` if there are none, or they are unreadable.
     """
     try:
-        return list(_measured(records, beside, context))
+        return list(_measured(records, beside, sut))
     except (ArithmeticError, LookupError, ValueError) as error:  # matches the schema and is still nonsense
         raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
 
@@ -152,9 +150,7 @@ def _document(records: Sequence[StepRecord]) -> ProbeDocument:
     return ProbeDocument.merged([(record.round or 1, document, record.around) for record, document in pairs])
 
 
-def _measured(
-    records: Sequence[StepRecord], beside: Sequence[ProbeDocument], context: Context
-) -> Iterator[Measurement]:
+def _measured(records: Sequence[StepRecord], beside: Sequence[ProbeDocument], sut: Sut) -> Iterator[Measurement]:
     """Yield the measurements of one step.
 
     Raises ``InputError`` with the reason if there are none. Without a whole round, an interrupted step has the
@@ -169,13 +165,13 @@ def _measured(
         raise InputError(reason)
     document = _document(whole or parts[:1]).with_parts(beside)
     try:
-        found = list(declaration(record.step.kind).parse(document, record.step, context))
+        found = list(declaration(record.step.kind).parse(document, record.step, sut))
     except InputError as error:
         raise InputError(f"{reason}: {error}" if early else str(error)) from error
     if early and not found:
         raise InputError(reason)
     proof = pages_proof(document)
-    emulated = tuple(emulation_flags(context, document))
+    emulated = tuple(emulation_flags(sut.context, document))
     for number, parsed in enumerate(found):
         rest = (Missing(what=REMAINDER, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)

@@ -30,7 +30,7 @@ from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
-from calibration.measurements.sut import machine_flags
+from calibration.measurements.sut import Sut, machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
@@ -119,7 +119,7 @@ def parsed_measurements(
             missing=parsed.missing,
             validity=validity(parsed.flags),
         )
-        for parsed in declaration(kind).parse(document, step, context)
+        for parsed in declaration(kind).parse(document, step, Sut(context))
     ]
 
 

@@ -11,6 +11,7 @@ from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
+from calibration.measurements.sut import Sut
 from calibration.report.osnoise import class_share
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
@@ -154,9 +155,11 @@ def test_lost_events_are_flagged(lost: int | None, flags: list[str]) -> None:
     traced = TRACED.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
     for cpu in part["result"]["cpus"]:
         cpu["gaps"]["traced"] = traced.model_dump(mode="json")
-    planned = next(step for step in declaration("jitter").steps(context, JitterSettings()) if isinstance(step, Step))
+    planned = next(
+        step for step in declaration("jitter").steps(Sut(context), JitterSettings()) if isinstance(step, Step)
+    )
     whole = read_document(document).with_parts([read_document(part)])
-    found = list(declaration("jitter").parse(whole, planned, context))
+    found = list(declaration("jitter").parse(whole, planned, Sut(context)))
     assert found
     for measurement in found:
         assert isinstance(measurement.values, JitterValues)

@@ -73,7 +73,7 @@ def test_latencies_take_at_most_a_quarter_of_a_plan(machine: str, profile: str) 
     longest = {
         step.id: step.longest_duration_s
         for kind in LATENCY
-        for step in declaration(kind).steps(MACHINES[machine], kinds[kind])
+        for step in declaration(kind).steps(Sut(MACHINES[machine]), kinds[kind])
         if isinstance(step, Step)
     }
     assert sum(longest.values()) <= BUDGETS_S[machine][profile], longest
@@ -82,7 +82,7 @@ def test_latencies_take_at_most_a_quarter_of_a_plan(machine: str, profile: str) 
 @each_machine
 def test_companions_run_on_idle_cores(machine: Context) -> None:
     sut = Sut(machine)
-    (matrix,) = declaration("latency_matrix").steps(machine, load_profile("quick").measurements["latency_matrix"])
+    (matrix,) = declaration("latency_matrix").steps(Sut(machine), load_profile("quick").measurements["latency_matrix"])
     assert isinstance(matrix, Step)
     words = list(matrix.argv)
     places = [word.split("@") for before, word in pairwise(words) if before == "--companion"]
@@ -96,7 +96,7 @@ def test_companions_run_on_idle_cores(machine: Context) -> None:
 
 def test_shared_chain_is_longer_than_all_walks() -> None:
     machine = MACHINES["2x64-smt-8-nodes"]
-    (matrix,) = declaration("latency_matrix").steps(machine, load_profile("quick").measurements["latency_matrix"])
+    (matrix,) = declaration("latency_matrix").steps(Sut(machine), load_profile("quick").measurements["latency_matrix"])
     assert isinstance(matrix, Step)
     options = dict(pairwise(matrix.argv))
     walked = 8 * 2 * (20_000 + int(options["--windows"]) * int(options["--hops"])) * 64
@@ -107,7 +107,7 @@ def test_without_a_spare_core_the_machine_is_measured_asleep() -> None:
     machine = MACHINES["2x32-smt-2-nodes"]
     one = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"online": (0, 64), "allowed": (0, 64)})})
     for kind in ("idle_latency", "latency_matrix"):
-        step, gone = declaration(kind).steps(one, load_profile("quick").measurements[kind])
+        step, gone = declaration(kind).steps(Sut(one), load_profile("quick").measurements[kind])
         assert isinstance(step, Step)
         assert "--companion" not in step.argv
         assert isinstance(gone, NotPlanned)
@@ -122,7 +122,7 @@ CORE_FREQUENCY_S = {"quick": 5, "nightly": 10, "full": 15}
 
 
 def steps_of(kind: str, machine: Context, profile: str) -> tuple[list[Step], list[NotPlanned]]:
-    every = list(declaration(kind).steps(machine, load_profile(profile).measurements[kind]))
+    every = list(declaration(kind).steps(Sut(machine), load_profile(profile).measurements[kind]))
     return [item for item in every if isinstance(item, Step)], [item for item in every if isinstance(item, NotPlanned)]
 
 

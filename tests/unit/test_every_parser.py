@@ -47,6 +47,7 @@ from calibration.formats import csit_page, csit_topology, lines, meltdown_checke
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
+from calibration.measurements.sut import Sut
 from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
 from calibration.results import answers, health, store
@@ -407,7 +408,7 @@ def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.Dat
         document = read_document(data.draw(damaged(read(name))))
         if whole_of(name) != name:
             document = read_document(read(whole_of(name))).with_parts([document])
-        list(declaration(kind).parse(document, step, loader.load(CONTEXT)))
+        list(declaration(kind).parse(document, step, Sut(loader.load(CONTEXT))))
     except (CalibrationError, ValueError, ArithmeticError, LookupError) as error:  # as the assembly of a run expects
         reason = str(error)
     assert len(reason) < MAX_REASON

@@ -10,6 +10,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import Step
 from calibration.measurements.firmware import MEASUREMENT, Firmware, FirmwareSettings, FirmwareValues
+from calibration.measurements.sut import Sut
 from calibration.statistics import poisson_bounds
 from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.firmware import LONGEST, FirmwareCpu, FirmwareGap, FirmwareGaps, FirmwareResult
@@ -177,7 +178,7 @@ def test_lost_windows_are_flagged() -> None:
 
 
 def steps_of(context: Context, **settings: Any) -> list[Step]:
-    return [step for step in Firmware().steps(context, FirmwareSettings(**settings)) if isinstance(step, Step)]
+    return [step for step in Firmware().steps(Sut(context), FirmwareSettings(**settings)) if isinstance(step, Step)]
 
 
 def test_cpus_are_few_and_spread() -> None:

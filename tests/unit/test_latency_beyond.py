@@ -244,7 +244,7 @@ def test_without_one_chain_nothing_is_known_to_be_in_flight() -> None:
 
 def step_of(kind: str, **settings: Any) -> Step:
     declared = declaration(kind)
-    (step,) = (item for item in declared.steps(MACHINE, declared.settings(**settings)) if isinstance(item, Step))
+    (step,) = (item for item in declared.steps(Sut(MACHINE), declared.settings(**settings)) if isinstance(item, Step))
     return step
 
 

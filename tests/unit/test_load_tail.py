@@ -11,6 +11,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.chase import COMPANION_MB_S_MIN
 from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues
+from calibration.measurements.sut import Sut
 from calibration.percentiles import beyond_longest
 from calibration.results.cross_checks import cross_checks
 from calibration.statistics import Estimate
@@ -128,7 +129,7 @@ def test_loads_beside_a_companion_are_planned_too(monkeypatch: pytest.MonkeyPatc
     few_s, many_s = (
         step.expected_duration_s
         for loads in (100_000, 1_100_000)
-        for step in declaration("load_tail").steps(MACHINE, LoadTailSettings(single_loads=loads))
+        for step in declaration("load_tail").steps(Sut(MACHINE), LoadTailSettings(single_loads=loads))
         if isinstance(step, Step)
     )
     assert many_s - few_s == pytest.approx((1 + companions) * 1_000_000 * LOAD_NS * 1e-9)

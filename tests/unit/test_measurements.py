@@ -25,6 +25,7 @@ from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
+from calibration.measurements.sut import Sut
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
 from tests.recorded import MEASURED, read, read_whole
@@ -64,7 +65,7 @@ def parse(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes:
         deadline_s=30.0,
         **changes,
     )
-    return list(declaration(kind).parse(read_whole(name, raw), step, machine))
+    return list(declaration(kind).parse(read_whole(name, raw), step, Sut(machine)))
 
 
 def one(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes: Any) -> Any:
@@ -723,7 +724,7 @@ def test_interrupted_sweep_keeps_its_points() -> None:
 def test_delays_in_ns_replace_delays() -> None:
     loaded = declaration("loaded_latency")
     for shares in ((), (0.5,)):
-        search, step = loaded.steps(MACHINE, loaded.settings(delays_ns=(0, 50, 500), shares=shares))
+        search, step = loaded.steps(Sut(MACHINE), loaded.settings(delays_ns=(0, 50, 500), shares=shares))
         assert isinstance(search, Step)
         assert isinstance(step, Step)
         assert search.argv[search.argv.index("--delay-ns") + 1] == "0,50,500"
@@ -731,7 +732,7 @@ def test_delays_in_ns_replace_delays() -> None:
         assert "3 delays" in step.title
         assert not {"--delay", "--delay-ns"} & {*step.argv}, "they are chosen"
         assert step.choice == Choice(step=search.id, field=("result", "chosen"), option="--delay")
-    usual, _ = loaded.steps(MACHINE, loaded.settings())
+    usual, _ = loaded.steps(Sut(MACHINE), loaded.settings())
     assert isinstance(usual, Step)
     assert "--delay" in usual.argv
     assert "--delay-ns" not in usual.argv
@@ -806,7 +807,7 @@ def test_shares_are_requested_and_cost_time() -> None:
     loaded = declaration("loaded_latency")
 
     def planned(**settings: Any) -> list[Step]:
-        return [step for step in loaded.steps(MACHINE, loaded.settings(**settings)) if isinstance(step, Step)]
+        return [step for step in loaded.steps(Sut(MACHINE), loaded.settings(**settings)) if isinstance(step, Step)]
 
     (search, usual), (none,) = planned(), planned(shares=())
     (more,) = planned(shares=(), delays=(*MLC_DELAYS, 1, 3, 4, 5))

@@ -12,6 +12,7 @@ from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues
+from calibration.measurements.sut import Sut
 from calibration.results.cross_checks import cross_checks
 from calibration.sutprobe.document import ProbeDocument, Surroundings, read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
@@ -39,7 +40,7 @@ def pool(size_bytes: int, total: int | None, free: int | None) -> HugePages:
 
 def planned(context: Context) -> tuple[Step, list[NotPlanned]]:
     kind = declaration("page_sizes")
-    found = list(kind.steps(context, kind.settings()))
+    found = list(kind.steps(Sut(context), kind.settings()))
     (step,) = [item for item in found if isinstance(item, Step)]
     return step, [item for item in found if isinstance(item, NotPlanned)]
 
@@ -119,7 +120,7 @@ def test_unknown_base_pages_are_not_measured() -> None:
     memory = MACHINE.memory.model_copy(update={"base_page_bytes": None})
     context = MACHINE.model_copy(update={"memory": memory})
     kind = declaration("page_sizes")
-    (skipped,) = kind.steps(context, kind.settings())
+    (skipped,) = kind.steps(Sut(context), kind.settings())
     assert isinstance(skipped, NotPlanned)
     assert skipped.reason.startswith("the capture lacks the size of base pages")
 
@@ -209,7 +210,7 @@ def test_differences_are_taken_within_each_round() -> None:
     fail(packed)  # what is compared with lacks the second round
     documents = [(number, read_document(raw), around) for number, raw in enumerate(raws)]
     step, _ = planned(MACHINE)
-    (parsed,) = declaration("page_sizes").parse(ProbeDocument.merged(documents), step, MACHINE)
+    (parsed,) = declaration("page_sizes").parse(ProbeDocument.merged(documents), step, Sut(MACHINE))
     found = parsed.values
     assert isinstance(found, PageSizesValues)
     assert found.pages[0].added_ns.rounds == (0, 2, 3, 4, 5)

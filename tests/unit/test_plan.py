@@ -229,11 +229,11 @@ def block(text: str) -> set[tuple[int, int]]:
 def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     declared = registry()["c2c_matrix"]
     cpus = sorted(SMT.online_cpus)
-    _timed, full, _also, other = declared.steps(SMT, declared.settings())
+    _timed, full, _also, other = declared.steps(Sut(SMT), declared.settings())
     assert options(full, "all-pairs") == [format_cpulist(cpus)]
     assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
     few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
-    *gone, search, sampled = declared.steps(SMT, few)
+    *gone, search, sampled = declared.steps(Sut(SMT), few)
     classes = Neighbourhood(SMT, cpus).counts()
     assert sum(classes.values()) == len(cpus) * (len(cpus) - 1) // 2
     assert set(classes) >= {"smt_siblings", "other_package"}
@@ -244,7 +244,7 @@ def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     assert all("stands for the class" in item.reason for item in gone)
     assert sampled.expected_duration_s < full.expected_duration_s
     assert options(search, "all-pairs") == options(sampled, "all-pairs")
-    assert list(declared.steps(SMT, few)) == [*gone, search, sampled]
+    assert list(declared.steps(Sut(SMT), few)) == [*gone, search, sampled]
 
 
 def test_pair_counts_and_balance_of_samples(machine: Context) -> None:
@@ -264,10 +264,10 @@ def test_isolated_cpus_have_rows_in_the_core_matrix() -> None:
     isolated, cpus = sorted(Sut(ISOLATED).isolated), sorted(Sut(ISOLATED).cpus)
     declared = registry()["c2c_matrix"]
     rows = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
-    *_, step = declared.steps(ISOLATED, rows)
+    *_, step = declared.steps(Sut(ISOLATED), rows)
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(cpu, other) for cpu in isolated for other in cpus if cpu != other}
-    *gone, _, step = declared.steps(ISOLATED, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
+    *gone, _, step = declared.steps(Sut(ISOLATED), rows.model_copy(update={"row_pairs": len(cpus) - 1}))
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
     assert any("(row_pairs)" in omitted.reason and format_cpulist(isolated[1:]) in omitted.what for omitted in gone)
@@ -321,7 +321,7 @@ def test_memoryless_node_is_no_home() -> None:
 def test_cpus_of_a_memoryless_node_write_in_the_nearest_memory(full_pairs: int) -> None:
     (empty,) = CPU_ONLY.cpu_only_nodes
     declared = registry()["c2c_matrix"]
-    steps = declared.steps(CPU_ONLY, declared.settings(full_pairs=full_pairs, methods=("transfer",)))
+    steps = declared.steps(Sut(CPU_ONLY), declared.settings(full_pairs=full_pairs, methods=("transfer",)))
     (step,) = (step for step in steps if isinstance(step, Step) and step.part_of is None)
     homes = set()
     for text in options(step, "all-pairs"):

@@ -28,7 +28,7 @@ from calibration.measurements.platform import (
     platform_of,
     traffic_sha256,
 )
-from calibration.measurements.sut import Sut, sized
+from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.measurements.traffic_points import Setting, Tried
 from calibration.measurements.traffic_shape import (
@@ -156,11 +156,11 @@ def test_profile_settings_override_the_kept_shape(sut: Context) -> None:
         ("bandwidth_scaling", {"shape": {"streams": 1, "prefetch_bytes": 64}}),
     ):
         model = declaration(kind).settings.model_validate(settings, strict=False)
-        step = next(item for item in declaration(kind).planned(sut, model, kept) if isinstance(item, Step))
+        step = next(item for item in declaration(kind).steps(Sut(sut, kept), model) if isinstance(item, Step))
         assert shape(step) == ("1", "64", "auto")
     wide = declaration("peak_injection_bandwidth").settings.model_validate({"width": "sse2"}, strict=False)
     step = next(
-        item for item in declaration("peak_injection_bandwidth").planned(sut, wide, kept) if isinstance(item, Step)
+        item for item in declaration("peak_injection_bandwidth").steps(Sut(sut, kept), wide) if isinstance(item, Step)
     )
     assert shape(step) == ("2", "512", "sse2")
 
@@ -509,7 +509,7 @@ def test_a_ladder_without_a_choice_or_with_its_own_shape_uses_one(sut: Context) 
         ({"mixes": ["write"]}, some, ("4", "0", "sse2")),
     ):
         settings = ladder.settings.model_validate(given, strict=False)
-        step = next(item for item in ladder.planned(sut, settings, reference_) if isinstance(item, Step))
+        step = next(item for item in ladder.steps(Sut(sut, reference_), settings) if isinstance(item, Step))
         assert shape(step) == expected
 
 
@@ -626,12 +626,12 @@ def test_threads_share_the_found_cache(guest: Context) -> None:
 
 
 def test_at_least_half_of_the_reported_cache_is_assumed(guest: Context) -> None:
-    found = {size: Sut(sized(guest, of_size(guest, size << 20))).llc_bytes for size in (1, 20, 40)}
+    found = {size: Sut(guest, None, of_size(guest, size << 20)).llc_bytes for size in (1, 20, 40)}
     assert found == {1: 16 << 20, 20: 20 << 20, 40: 40 << 20}
     assert "sized for" not in of_size(guest, 20 << 20).words
     silent = guest.model_copy(update={"caches": guest.caches[:1]})
     assert Sut(silent).llc_bytes is None
-    assert Sut(sized(silent, of_size(silent, 9 << 20))).llc_bytes == 9 << 20
+    assert Sut(silent, None, of_size(silent, 9 << 20)).llc_bytes == 9 << 20
 
 
 def test_buffers_are_judged_by_the_cache_of_the_plan(sut: Context, tmp_path: Path) -> None:

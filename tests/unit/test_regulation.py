@@ -12,6 +12,7 @@ from calibration.measurements.counted_volume import MEASUREMENT as VOLUME
 from calibration.measurements.counted_volume import CountedVolumeSettings
 from calibration.measurements.counting import served_nodes, uncounted
 from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
+from calibration.measurements.sut import Sut
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
 from tests.event_trees import described, unpack
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 
 def steps(context: Context, settings: RegulationSettings | None = None) -> list[Step]:
-    found = list(MEASUREMENT.steps(context, settings or RegulationSettings()))
+    found = list(MEASUREMENT.steps(Sut(context), settings or RegulationSettings()))
     assert all(isinstance(item, Step) for item in found)
     return [item for item in found if isinstance(item, Step)]
 
@@ -142,7 +143,7 @@ def test_uncounted_roles_are_grouped_by_reason(guest: Context) -> None:
 
 
 def test_arrays_are_divided_among_threads(guest: Context) -> None:
-    (each,) = VOLUME.steps(guest, CountedVolumeSettings(array_bytes=8 * 4096 * 100))
+    (each,) = VOLUME.steps(Sut(guest), CountedVolumeSettings(array_bytes=8 * 4096 * 100))
     assert isinstance(each, Step)
     assert options(each, "array-bytes") == [str(4096 * 100)]
     assert not list(estimates(each))

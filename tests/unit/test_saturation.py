@@ -152,7 +152,7 @@ def test_instructions_are_searched_where_the_processor_has_them() -> None:
         assert extras["hint"] == hints, "PREFETCHW is not tried where it is a no-op"
         assert extra_looks("write_nt", extras) >= extra_looks("1:1", extras)
     assert extra_looks("reads", {}) == 0
-    planned = declaration("traffic_shape").planned(context, settings, None)
+    planned = declaration("traffic_shape").steps(Sut(context), settings)
     steps = [item for item in planned if isinstance(item, Step) and item.part_of is None]
     assert ["--visit-lines" in step.argv for step in steps] == [True] + [False] * (len(steps) - 1)
 

@@ -89,8 +89,8 @@ def parsed_of(
     raws: list[dict[str, Any]], context: Context | None = None, beside: list[ProbeDocument] | None = None
 ) -> list[Parsed]:
     context = context or captured("x86_64-two-nodes-smt")
-    (step, *_) = [item for item in MEASUREMENT.steps(context, WakeupSettings()) if isinstance(item, Step)]
-    return list(MEASUREMENT.parse(document(raws).with_parts(beside or []), step, context))
+    (step, *_) = [item for item in MEASUREMENT.steps(Sut(context), WakeupSettings()) if isinstance(item, Step)]
+    return list(MEASUREMENT.parse(document(raws).with_parts(beside or []), step, Sut(context)))
 
 
 def values_of(raws: list[dict[str, Any]]) -> list[WakeupValues]:
@@ -345,7 +345,7 @@ def test_rounds_of_one_result_are_that_result() -> None:
 
 
 def planned(context: Context, **settings: Any) -> tuple[list[Step], list[NotPlanned]]:
-    items: list[Planned] = list(MEASUREMENT.steps(context, WakeupSettings(**settings)))
+    items: list[Planned] = list(MEASUREMENT.steps(Sut(context), WakeupSettings(**settings)))
     return [item for item in items if isinstance(item, Step)], [item for item in items if isinstance(item, NotPlanned)]
 
 
@@ -391,7 +391,7 @@ def test_an_idle_state_as_slow_as_the_limit_can_be_reached() -> None:
     context = machine.model_copy(update={"idle": machine.idle.model_copy(update={"states": tuple(states)})})
     (step, _), _ = planned(context, idle_latency_us=10)
     raw = changed({"idle_latency_us": 10})
-    for parsed in MEASUREMENT.parse(read_document(raw), step, context):
+    for parsed in MEASUREMENT.parse(read_document(raw), step, Sut(context)):
         assert [state.name for state in parsed.values.idle_states or ()] == ["C1", "C10"]  # type: ignore[attr-defined]
 
 

@@ -77,7 +77,7 @@ def described(root, archive=None):
             "llc_is_private": sut.llc_is_private,
             "memory_nodes": sut.memory_nodes,
         },
-        "limits": dict(confined(context)),
+        "limits": dict(confined(sut)),
         "left_out": _left_out(context),
         "interrupts": context.isolation.interrupts and [item.irq for item in context.isolation.interrupts],
         "counters": {kind: counts for kind, counts in health.Health(machine).counters.items() if counts},
