@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Self
 
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Planned, Step
@@ -22,7 +23,7 @@ from calibration.mlc import ARCHITECTURE, NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
 from calibration.text import WIDTH, duration
-from calibration.units import plural
+from calibration.units import plural, size
 
 
 class Plan(Model):
@@ -182,6 +183,7 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
             times = f"{step.expected_duration_s:6.1f} s in {plural(step.rounds, 'round')}"
             limits = f"at most {step.longest_duration_s:.1f} s, each killed after {step.deadline_s:.0f} s"
             lines.append(f"{number:3}  {step.title:<{width}}  {times}, {limits}")
+            lines.append(f"     {', '.join(_needs(step))}")
             lines.append(f"     $ {' '.join(step.argv)}")
     else:
         kinds: dict[str, list[Step]] = {}
@@ -206,6 +208,17 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
     if not verbose:
         lines.append("Commands and reasons: --verbose or --json")
     return "\n".join(lines)
+
+
+def _needs(step: Step) -> Iterator[str]:
+    """Yield what *step* takes of the SUT: memory, tasks, and time before it measures."""
+    nodes: dict[int, list[int]] = {}
+    for node, size_bytes in step.memory_bytes.items():
+        nodes.setdefault(size_bytes, []).append(node)
+    for size_bytes, same in nodes.items():
+        yield f"{size(size_bytes)} of {'node' if len(same) == 1 else 'each of nodes'} {format_cpulist(same)}"
+    yield plural(step.tasks, "task")
+    yield f"{step.setup_s:.1f} s of set-up"
 
 
 def _wrapped(text: str) -> list[str]:

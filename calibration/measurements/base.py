@@ -78,9 +78,10 @@ class Step(Model):
     element of a list, and the first list has an element for each figure. If ``seeded``, each round has a ``--seed`` of
     its own, to shuffle differently.
 
-    ``expected_duration_s`` is that of all rounds, ``longest_duration_s`` that with all further ones, ``deadline_s`` the
-    limit of one command. ``prefetchers`` is ``off`` if the hardware prefetchers are switched off while it runs, and
-    ``None`` if they are unchanged.
+    ``memory_bytes`` is what it takes of each node, and ``tasks`` how many threads and processes it starts.
+    ``expected_duration_s`` is that of all rounds, ``setup_s`` the part of it before anything is measured,
+    ``longest_duration_s`` that with all further rounds, ``deadline_s`` the limit of one command. ``prefetchers`` is
+    ``off`` if the hardware prefetchers are switched off while it runs, and ``None`` if they are unchanged.
 
     A step that is ``part_of`` another is measured once, and its answer completes that one's measurement: what a search
     saw, or what the kernel did while it was traced. A search is measured before the rounds; a step with a ``choice``
@@ -97,8 +98,10 @@ class Step(Model):
     target_half_width: float | None = None
     figures: tuple[str, ...] | None = None
     cpus: tuple[int, ...]
-    nodes: tuple[int, ...]
+    memory_bytes: dict[int, int]
+    tasks: int
     expected_duration_s: float
+    setup_s: float
     longest_duration_s: float
     deadline_s: float
     prefetchers: Literal["off"] | None = None
@@ -117,6 +120,7 @@ class Step(Model):
             update={
                 "rounds": rounds,
                 "expected_duration_s": round(each_s * rounds, 2),
+                "setup_s": round(self.setup_s * rounds, 2),
                 "longest_duration_s": round(each_s * (rounds + self.more_rounds), 2),
             }
         )
@@ -298,31 +302,34 @@ class Declaration(ABC, Generic[S, V]):
         options: Mapping[str, Any],
         *,
         cpus: Iterable[int],
-        nodes: Iterable[int],
+        memory_bytes: Mapping[int, int],
+        tasks: int | None = None,
         cost_s: float,
+        setup_s: float = 0.0,
         repeated: RepeatedSettings | None = None,
         figures: tuple[str, ...] | None = None,
         suffix: str = "",
-        flags: tuple[str, ...] = (),
         prefetchers: Literal["off"] | None = None,
         part_of: str | None = None,
     ) -> Step:
         """Return the step that runs *subcommand* with *options*, for one round.
 
-        A list repeats its option, *flags* take no value.
+        A list repeats its option, one that is true takes no value.
 
-        *cost_s* is the expected time besides start-up and measuring the background of counters. *repeated* has the
-        target and the number of further rounds, *figures* where the result has the windows, by default where the
-        subcommand usually has them. *suffix* distinguishes the step from others of the kind. The title of a step with
-        *prefetchers* off says so.
+        It takes *memory_bytes* of each node, with what building chains takes beside them, and starts as many *tasks* as
+        it uses *cpus* unless given. *cost_s* is the expected time besides start-up and measuring the background of
+        counters, *setup_s* the part of it before anything is measured. *repeated* has the target and the number of
+        further rounds, *figures* where the result has the windows, by default where the subcommand usually has them.
+        *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says so.
         """
-        expected_s = START_UP_S + options.get("background-s", 0.0) + cost_s
+        cpus = tuple(cpus)
+        start_up_s = START_UP_S + options.get("background-s", 0.0)
+        expected_s = start_up_s + cost_s
         deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_s * DEADLINE_FACTOR)))
         argv = [PROBE, subcommand]
         for name, value in options.items():
             for item in value if isinstance(value, list) else (value,):
-                argv += [f"--{name}", str(item)]
-        argv += [f"--{name}" for name in flags]
+                argv += [f"--{name}"] if item is True else [f"--{name}", str(item)]
         argv += ["--deadline-s", f"{deadline_s:g}"]
         return Step(
             id=f"{self.kind}{suffix}",
@@ -333,9 +340,11 @@ class Declaration(ABC, Generic[S, V]):
             more_rounds=0 if repeated is None else repeated.more_rounds,
             target_half_width=None if repeated is None else repeated.target_half_width,
             figures=("result", *(figures or FIGURES[subcommand])) if repeated and repeated.more_rounds else None,
-            cpus=tuple(cpus),
-            nodes=tuple(nodes),
+            cpus=cpus,
+            memory_bytes={node: memory_bytes[node] for node in sorted(memory_bytes)},
+            tasks=len(cpus) if tasks is None else tasks,
             expected_duration_s=expected_s,
+            setup_s=start_up_s + setup_s,
             longest_duration_s=expected_s,
             deadline_s=deadline_s,
             prefetchers=prefetchers,

@@ -27,7 +27,7 @@ from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
-from calibration.measurements.sut import Sut
+from calibration.measurements.sut import Sut, whole_pages
 from calibration.statistics import Estimate
 from calibration.sutprobe.c2c import C2cPair, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -38,6 +38,9 @@ ASYMMETRY = 0.05
 
 PLACEMENT_S = 0.015
 """Page read-back, core clock before and after, and warm-up, for the expected duration only."""
+
+L2_PARTS = 2
+"""The lines of a transfer, one of every four, span such a part of the second-level cache; sutprobe chooses them."""
 
 WINDOW_S = 0.003
 """One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
@@ -165,8 +168,10 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 "windows": settings.windows,
             },
             cpus=sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)}),
-            nodes=sorted({transfer.home for transfer in transfers}),
+            memory_bytes={transfer.home: whole_pages(sut.l2_bytes // L2_PARTS) for transfer in transfers},
+            tasks=2,
             cost_s=len(transfers) * cost_s,
+            setup_s=len(transfers) * settings.placements * PLACEMENT_S,
             repeated=settings,
         )
 

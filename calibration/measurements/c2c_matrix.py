@@ -30,10 +30,11 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
+from calibration.measurements.c2c_latency import L2_PARTS
 from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
-from calibration.measurements.sut import Sut
+from calibration.measurements.sut import Sut, whole_pages
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.c2c import C2cEstimate, C2cLeftOut, C2cResult, C2cSearch
@@ -49,6 +50,9 @@ PAIR_S = 0.004
 
 PLACEMENT_S: dict[Method, float] = {"transfer": 0.0016, "pingpong": 0.001}
 """One placement: 8,000 lines prepared and loaded, or 3,300 hand-shakes, for the expected duration only."""
+
+SPAN_LINES = 4 * 1024
+"""Most lines that those of a placement span: of every four one."""
 
 BUDGET_FACTOR = 3
 """A matrix that would take this many times the expected duration is sampled, well before the deadline."""
@@ -190,11 +194,15 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             reason = f"at most {most} pairs fit into a run's answers; lower full_pairs, pairs_per_class or row_pairs"
             yield self.not_planned(reason, f"{len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs")
             return
+        span_bytes = min(sut.l2_bytes // L2_PARTS, SPAN_LINES * sut.line_bytes)
         for method in settings.methods:
             cost_s = len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
             where: dict[str, Any] = {
                 "cpus": sorted({cpu for pair in chosen for cpu in pair}),
-                "nodes": sorted({sut.home(node) for node in sut.cpu_nodes}),
+                "memory_bytes": dict.fromkeys(
+                    map(sut.home, sut.cpu_nodes), whole_pages(settings.placements * span_bytes)
+                ),
+                "tasks": 2,
             }
             asked: dict[str, object] = {
                 "all-pairs": blocks,
@@ -208,6 +216,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 "c2c",
                 asked,
                 cost_s=cost_s,
+                setup_s=len(chosen) * PAIR_S,
                 repeated=settings,
                 figures=("cells", "*", "placements", "*"),
                 suffix=suffix,

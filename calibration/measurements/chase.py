@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common parts of the pointer-chase kinds: settings, cost, and parsing of ``sutprobe latency``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
@@ -15,11 +16,13 @@ from calibration.measurements.sut import (
     ASSUMED_LLC_BYTES,
     CHAIN_BESIDE,
     LARGEST_CHASE_BYTES,
+    MIB,
     Place,
     Sut,
     capped_bytes,
     memory_bound_bytes,
     size_flags,
+    whole_pages,
 )
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument
@@ -60,6 +63,9 @@ def no_companions(context: Context) -> str:
     """Return why a machine is not measured awake."""
     return without_flush(context) or NO_COMPANIONS
 
+
+COMPANION_BYTES = MIB
+"""Memory that a companion reads, on its node."""
 
 SETTLE_S = 0.05
 """Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
@@ -117,6 +123,10 @@ class ChaseSettings(RepeatedSettings):
         """Return the expected time in s to build and walk one point's chains in mapped memory."""
         return self.build_s(size_bytes, stride_bytes) + self.walk_s(size_bytes, stride_bytes, hop_ns, hops)
 
+    def setup_s(self, size_bytes: int) -> float:
+        """Return the expected time in s until a CPU has built one chain in fresh memory, for all placements."""
+        return self.map_s(size_bytes) + self.build_s(size_bytes)
+
     def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> float:
         """Return the expected time in s of *cells* chases of *size_bytes*, with *companions* also awake.
 
@@ -124,7 +134,15 @@ class ChaseSettings(RepeatedSettings):
         """
         walks = 2 if companions else 1
         settled_s = self.placements * SETTLE_S * walks if companions else 0.0
-        return self.map_s(built_bytes) + self.build_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
+        return self.setup_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
+
+
+def chain_memory(sizes: Mapping[int, int], companions: Sequence[Place] = ()) -> dict[int, int]:
+    """Return the memory that chains of *sizes*, by node, take of each node while they are built, and *companions*."""
+    found = {node: whole_pages(size) + ceil(size * CHAIN_BESIDE) for node, size in sizes.items()}
+    for companion in companions:
+        found[companion.node] = found.get(companion.node, 0) + COMPANION_BYTES
+    return found
 
 
 def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:

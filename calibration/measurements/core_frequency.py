@@ -216,8 +216,9 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 "settle-s": settings.settle_s,
             },
             cpus=cpus,
-            nodes=(),
+            memory_bytes={},
             cost_s=points * (POINT_S + point_s),
+            setup_s=points * (POINT_S + settings.settle_s),
             repeated=settings,
         )
 

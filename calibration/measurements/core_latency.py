@@ -28,6 +28,7 @@ from calibration.measurements.base import (
 from calibration.measurements.chase import (
     ChaseSettings,
     chain_flags,
+    chain_memory,
     chase_flags,
     idle_bytes,
     lap_flags,
@@ -151,8 +152,9 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
                 **settings.random_options(sut, largest),
             },
             cpus=[place.cpu for place in places],
-            nodes=sorted(cores),
-            cost_s=settings.map_s(largest) + settings.build_s(largest) + len(places) * settings.walk_s(largest),
+            memory_bytes=chain_memory(sizes),
+            cost_s=settings.setup_s(largest) + len(places) * settings.walk_s(largest),
+            setup_s=settings.setup_s(largest),
             repeated=settings,
         )
 

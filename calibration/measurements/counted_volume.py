@@ -49,6 +49,7 @@ from calibration.measurements.traffic import (
     all_cpus,
     group_text,
     held_by_node,
+    mapped_bytes,
     read_group,
     threads_by_node,
 )
@@ -154,7 +155,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                 **counters,
             },
             cpus=sorted(sut.cpus),
-            nodes=sorted(held),
+            memory_bytes={node: count * mapped_bytes(ARRAYS * array_bytes) for node, count in held.items()},
             cost_s=cost_s,
         )
 

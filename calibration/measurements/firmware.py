@@ -159,7 +159,8 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             "firmware",
             {"cpus": format_cpulist(cpus), "seconds": settings.seconds},
             cpus=cpus,
-            nodes=(),
+            memory_bytes={},
+            tasks=0,
             cost_s=settings.seconds + STOP_S * len(cpus),
         )
 

@@ -11,6 +11,7 @@ from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
     chain_flags,
+    chain_memory,
     chase_flags,
     companion_flags,
     companions_for,
@@ -96,8 +97,10 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                     **counters,
                 },
                 cpus=(place.cpu,),
-                nodes=(place.node,),
+                memory_bytes=chain_memory({place.node: size_bytes}, companions),
+                tasks=1 + len(companions),
                 cost_s=cost_s,
+                setup_s=settings.setup_s(size_bytes),
                 repeated=settings,
             )
             if not companions:

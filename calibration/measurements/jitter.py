@@ -221,18 +221,19 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 **thread,
             },
             cpus=sorted(cpus),
-            nodes=(),
+            memory_bytes={},
             cost_s=executions * settings.loops * TURN_NS * 1e-9 + settings.gap_s + SETTLE_S + CPU_S * len(cpus),
+            setup_s=SETTLE_S + CPU_S * len(cpus),
         )
         if settings.attribute:
             yield self.step(
                 f"{title}, traced",
                 "jitter",
-                {"cpus": format_cpulist(cpus), "view": "gaps", "gap-s": settings.gap_s, **thread},
-                flags=("attribute",),
+                {"cpus": format_cpulist(cpus), "view": "gaps", "gap-s": settings.gap_s, **thread, "attribute": True},
                 cpus=sorted(cpus),
-                nodes=(),
+                memory_bytes={},
                 cost_s=settings.gap_s * (1 + TRACED_SHARE) + SETTLE_S + CPU_S * len(cpus),
+                setup_s=SETTLE_S + CPU_S * len(cpus),
                 suffix=TRACED_SUFFIX,
                 part_of=self.kind,
             )

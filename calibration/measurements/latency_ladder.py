@@ -34,6 +34,7 @@ from calibration.measurements.chase import (
     ChaseSettings,
     Order,
     at,
+    chain_memory,
     chase_flags,
     core_hz_of,
     latency_of,
@@ -49,7 +50,15 @@ from calibration.measurements.levels import (
     recognise_levels,
 )
 from calibration.measurements.metric_rows import CACHED, CACHES, Record, latency
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes, side_cache_flags
+from calibration.measurements.sut import (
+    ASSUMED_LLC_BYTES,
+    MIB,
+    Place,
+    Sut,
+    memory_bound_bytes,
+    side_cache_flags,
+    whole_pages,
+)
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -223,11 +232,12 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 "stride-bytes": ",".join(map(str, strides)),
                 "order": ",".join(orders),
                 **settings.options(),
+                **({"together": True} if series == "copies" else {}),
             },
-            flags=("together",) if series == "copies" else (),
             cpus=cpus,
-            nodes=nodes,
+            memory_bytes=chain_memory(dict.fromkeys(nodes, copies * whole_pages(sizes[-1] // len(nodes)))),
             cost_s=settings.map_s(sizes[-1]) + sum(costs_s),
+            setup_s=settings.map_s(sizes[-1]) + len(orders) * sum(settings.build_s(*chase) for chase in chases),
             repeated=settings,
             suffix=suffix,
         )

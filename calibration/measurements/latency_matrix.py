@@ -23,6 +23,7 @@ from calibration.measurements.chase import (
     Condition,
     IdleLatencies,
     chain_flags,
+    chain_memory,
     chase_flags,
     companion_flags,
     companions_for,
@@ -122,8 +123,10 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                 "companion": list(companions),
             },
             cpus=rows,
-            nodes=columns,
+            memory_bytes=chain_memory(sizes, companions),
+            tasks=len(rows) + len(companions),
             cost_s=cost_s,
+            setup_s=settings.setup_s(built_bytes),
             repeated=settings,
         )
         if not companions:

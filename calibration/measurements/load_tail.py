@@ -26,6 +26,7 @@ from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
     chain_flags,
+    chain_memory,
     chase_flags,
     companion_flags,
     companions_for,
@@ -165,9 +166,11 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                     "companion": list(companions),
                 },
                 cpus=(place.cpu,),
-                nodes=(place.node,),
+                memory_bytes=chain_memory({place.node: size_bytes}, companions),
+                tasks=1 + len(companions),
                 cost_s=settings.idle_s(size_bytes, size_bytes, 1, companions)
                 + walks * settings.single_loads * LOAD_NS * 1e-9,
+                setup_s=settings.setup_s(size_bytes),
                 repeated=settings,
             )
 

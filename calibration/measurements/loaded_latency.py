@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loaded latency: latency while the other CPUs load the memory."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from statistics import median
@@ -27,7 +28,7 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S
+from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S, chain_memory
 from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
 from calibration.measurements.evidence import beside, estimate_of, evidence_flags
 from calibration.measurements.metric_rows import Record, bandwidth, latency
@@ -45,6 +46,7 @@ from calibration.measurements.traffic import (
     fill_s,
     group_text,
     held_by_node,
+    memory_bytes,
     read_group,
     run_s,
     shape_options,
@@ -218,7 +220,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         counters = event_options(sut.context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         where: dict[str, Any] = {
             "cpus": sorted(sut.cpus),
-            "nodes": sorted({part.node for part in parts} | {place.node for place in probes}),
+            "memory_bytes": loaded_memory(run, probes, probe_bytes),
+            "tasks": sum(len(part.cpus) for part in parts) + len(probes),
         }
         load: dict[str, object] = {
             "probe": probes,
@@ -236,6 +239,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "loaded",
             {**settings.options(), **load, **({} if searched else asked), **counters},
             cost_s=sweep_s(settings, len(delays) + len(settings.shares), run, probe_bytes),
+            setup_s=settings.placements * placement_s(run, probe_bytes),
             repeated=settings,
             **where,
         )
@@ -245,9 +249,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         search = self.step(
             "search of delays",
             "loaded",
-            {**load, **asked, **share_options(settings.shares)},
-            flags=("choose",),
+            {**load, **asked, **share_options(settings.shares), "choose": True},
             cost_s=search_s(len(settings.shares), run, probe_bytes),
+            setup_s=placement_s(run, probe_bytes),
             suffix=SEARCH_SUFFIX,
             **where,
         )
@@ -414,6 +418,12 @@ def placement_s(load: Run, probe_bytes: int) -> float:
 def search_s(shares: int, load: Run, probe_bytes: int) -> float:
     """Return the expected duration in s of a search for so many *shares*."""
     return placement_s(load, probe_bytes) + LOOKS_PER_SHARE * shares * (LOOK_S + run_s(load))
+
+
+def loaded_memory(load: Run, probes: Sequence[Place], probe_bytes: int) -> dict[int, int]:
+    """Return the memory that *load* and a chain of *probe_bytes* for each of *probes* take of each node."""
+    chains = {node: count * probe_bytes for node, count in Counter(probe.node for probe in probes).items()}
+    return dict(Counter(memory_bytes([load])) + Counter(chain_memory(chains)))
 
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:

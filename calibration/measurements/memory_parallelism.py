@@ -28,6 +28,7 @@ from calibration.measurements.chase import (
     ChaseSettings,
     at,
     chain_flags,
+    chain_memory,
     chase_flags,
     idle_bytes,
     latency_of,
@@ -149,8 +150,9 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                     "chains": ",".join(map(str, counts)),
                 },
                 cpus=(cpu,),
-                nodes=nodes,
-                cost_s=settings.map_s(sum(sizes)) + settings.build_s(sum(sizes)) + len(nodes) * walks_s,
+                memory_bytes=chain_memory(dict(zip(nodes, sizes, strict=True))),
+                cost_s=settings.setup_s(sum(sizes)) + len(nodes) * walks_s,
+                setup_s=settings.setup_s(sum(sizes)),
                 repeated=settings,
             )
 

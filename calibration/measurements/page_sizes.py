@@ -29,10 +29,10 @@ from calibration.measurements.base import (
     Values,
     missing_part,
 )
-from calibration.measurements.chase import ChaseSettings, chain_flags, chase_flags, idle_bytes, latency_of
+from calibration.measurements.chase import ChaseSettings, chain_flags, chain_memory, chase_flags, idle_bytes, latency_of
 from calibration.measurements.evidence import beside, undisturbed
 from calibration.measurements.metric_rows import CACHED, latency
-from calibration.measurements.sut import Place, Sut
+from calibration.measurements.sut import Place, Sut, whole_pages
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -167,8 +167,9 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                     **({"hugetlb-bytes": ",".join(map(str, sizes))} if sizes else {}),
                 },
                 cpus=(place.cpu,),
-                nodes=(place.node,),
+                memory_bytes=chain_memory({place.node: sum(map(whole_pages, chains))}),
                 cost_s=len(wanted) * each_s,
+                setup_s=len(wanted) * (settings.map_s(sum(chains)) + settings.build_s(chains.memory)),
                 repeated=settings,
             )
 

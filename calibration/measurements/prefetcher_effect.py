@@ -26,7 +26,15 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.chase import ChaseSettings, Order, chase_flags, core_hz_of, latency_of, strided
+from calibration.measurements.chase import (
+    ChaseSettings,
+    Order,
+    chain_memory,
+    chase_flags,
+    core_hz_of,
+    latency_of,
+    strided,
+)
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.model import Model
@@ -115,7 +123,9 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = memory_bound_bytes(sut, place.node)
             orders = (RANDOM, *settings.orders)
-            costs_s = [settings.chase_s(size_bytes, stride) for stride in settings.strides_bytes for _ in orders]
+            strides = [stride for stride in settings.strides_bytes for _ in orders]
+            costs_s = [settings.chase_s(size_bytes, stride) for stride in strides]
+            builds_s = [settings.build_s(size_bytes, stride) for stride in strides]
             for prefetchers in SWITCHED:
                 yield self.step(
                     f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(costs_s), 'point')}",
@@ -128,8 +138,9 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                         **settings.options(),
                     },
                     cpus=(place.cpu,),
-                    nodes=(place.node,),
+                    memory_bytes=chain_memory({place.node: size_bytes}),
                     cost_s=settings.map_s(size_bytes) + sum(costs_s),
+                    setup_s=settings.map_s(size_bytes) + sum(builds_s),
                     repeated=settings,
                     suffix="" if prefetchers is None else f"-{prefetchers}",
                     prefetchers=prefetchers,

@@ -55,7 +55,7 @@ from calibration.measurements.counting import (
     loaded_counted,
 )
 from calibration.measurements.evidence import estimate_of, evidence_flags
-from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
+from calibration.measurements.loaded_latency import drift_flags, loaded_memory, placement_s, probe_latencies, sweep_s
 from calibration.measurements.metric_rows import bandwidth, latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
@@ -237,6 +237,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         }
         cpus = part.cpus
         run = Run([part], MIX, size_bytes)
+        probe_bytes = 0
         if probe is None:
             options = {"group": part, **options}
             cost_s = settings.cost_s([run], len(settings.nops))
@@ -250,8 +251,9 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             "bandwidth" if probe is None else "loaded",
             options,
             cpus=cpus,
-            nodes=(part.node,),
+            memory_bytes=loaded_memory(run, () if probe is None else (probe,), probe_bytes),
             cost_s=cost_s,
+            setup_s=settings.placements * placement_s(run, probe_bytes),
             repeated=settings,
             suffix=f"-{len(part.cpus)}{'-off' * (state == 'off')}",
             prefetchers="off" if state == "off" else None,

@@ -338,11 +338,16 @@ def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, be
 
     sutprobe needs *beside* extra bytes per byte.
     """
-    wanted = -(-wanted_bytes // (2 * MIB)) * 2 * MIB
+    wanted = whole_pages(wanted_bytes)
     usable = sut.usable_bytes(node)
     if usable is None or wanted * buffers * (1 + beside) <= usable:
         return wanted
     return max(2 * MIB, int(usable / (1 + beside)) // buffers // (2 * MIB) * 2 * MIB)
+
+
+def whole_pages(size_bytes: int) -> int:
+    """Return *size_bytes* rounded up to huge pages of 2 MiB: what sutprobe maps for a buffer where it can have them."""
+    return -(-size_bytes // (2 * MIB)) * 2 * MIB
 
 
 def size_flags(sut: Sut, together_bytes: int, by_node: Mapping[int, int]) -> Iterator[Flag]:

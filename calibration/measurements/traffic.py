@@ -2,7 +2,7 @@
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
@@ -10,7 +10,14 @@ from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, LARGEST_TRAFFIC_BYTES, LLC_MULTIPLE, Sut, capped_bytes
+from calibration.measurements.sut import (
+    ASSUMED_LLC_BYTES,
+    LARGEST_TRAFFIC_BYTES,
+    LLC_MULTIPLE,
+    Sut,
+    capped_bytes,
+    whole_pages,
+)
 
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
@@ -166,6 +173,16 @@ def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
             sizes += [0] * (threads - len(sizes))
             sizes[:threads] = [max(size, needed) for size in sizes[:threads]]
     return buffers
+
+
+def memory_bytes(runs: Sequence[Run]) -> dict[int, int]:
+    """Return the memory that *runs* take of each node."""
+    return {node: sum(map(mapped_bytes, sizes)) for node, sizes in buffers_by_node(runs).items()}
+
+
+def mapped_bytes(size_bytes: int) -> int:
+    """Return what a thread maps for arrays of *size_bytes* together, which are a little apart."""
+    return whole_pages(size_bytes + 1)
 
 
 def fill_s(runs: Sequence[Run]) -> float:
@@ -339,7 +356,7 @@ class TrafficDeclaration(Declaration[S, V]):
         groups: Sequence[Sequence[Part]],
         mixes: Sequence[Mix],
         buffer_bytes: int | str | list[int],
-        options: Mapping[str, object],
+        options: Mapping[str, Any],
         *,
         cost_s: float,
         repeated: RepeatedSettings | None = None,
@@ -350,18 +367,21 @@ class TrafficDeclaration(Declaration[S, V]):
         A list has one size for each group, a text several for all of them. Other parameters as for ``step``.
         """
         own = buffer_bytes if isinstance(buffer_bytes, list) else [None] * len(groups)
+        largest = max(buffer_bytes if isinstance(buffer_bytes, list) else map(int, str(buffer_bytes).split(",")))
+        runs = [Run(parts, mix, size or largest) for parts, size in zip(groups, own, strict=True) for mix in mixes]
         return self.step(
             title,
             "bandwidth",
             {
                 "group": [group_text(parts, size) for parts, size in zip(groups, own, strict=True)],
                 "mix": ",".join(mixes),
-                "buffer-bytes": max(buffer_bytes) if isinstance(buffer_bytes, list) else buffer_bytes,
+                "buffer-bytes": largest if isinstance(buffer_bytes, list) else buffer_bytes,
                 **options,
             },
             cpus=sorted({cpu for parts in groups for part in parts for cpu in part.cpus}),
-            nodes=sorted({part.node for parts in groups for part in parts}),
+            memory_bytes=memory_bytes(runs),
             cost_s=cost_s,
+            setup_s=options.get("placements", 1) * (PLACEMENT_S + fill_s(runs)),
             repeated=repeated,
             suffix=suffix,
         )

@@ -29,10 +29,11 @@ from calibration.measurements.base import (
     Values,
     missing_part,
 )
+from calibration.measurements.chase import chain_memory
 from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
-from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
+from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.statistics import Estimate, estimate
@@ -52,6 +53,9 @@ LOAD_CPUS = 4
 
 LEAD_S = 0.05
 """Before each condition: reading of counters and wake-ups that do not count, for the expected duration only."""
+
+CHORE_PROCESSES = 2
+"""Most processes of a housekeeping CPU at the same time: the one that forks, and the forked."""
 
 CPU_S = 0.001
 """Time per CPU and condition of the controlling thread, for the expected duration only."""
@@ -441,18 +445,23 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         }
         if settings.fifo:
             options["fifo"] = settings.fifo
+        companions: list[Place] = []
+        chores: list[int] = []
         if "memory" in loads:
             groups = [
                 (sut.home(node), here[:LOAD_CPUS])
                 for node in sut.cpu_nodes
                 if (here := sut.one_per_core(set(helpers) & set(sut.cpus_of(node))))
             ]
+            companions = [Place(cpu, node) for node, here in groups for cpu in here]
             options["load-group"] = [f"{format_cpulist(here)}@{node}" for node, here in groups]
             options["load-mb-s"] = settings.load_mb_s
         if "housekeeping" in loads:
-            options["housekeeping-cpus"] = format_cpulist(sut.one_per_core(helpers)[:LOAD_CPUS])
+            chores = sut.one_per_core(helpers)[:LOAD_CPUS]
+            options["housekeeping-cpus"] = format_cpulist(chores)
         title, suffix = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}", ""
         if traced:
+            options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX
         if held_us is not None:
             options["idle-latency-us"] = held_us
@@ -462,11 +471,12 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             "wakeup",
             options,
             suffix=suffix,
-            flags=("attribute",) if traced else (),
             part_of=self.kind if traced else None,
             cpus=cpus,
-            nodes=(),
+            memory_bytes=chain_memory({}, companions),
+            tasks=len(cpus) + len(companions) + CHORE_PROCESSES * len(chores),
             cost_s=len(loads) * (seconds + LEAD_S + CPU_S * len(cpus)),
+            setup_s=len(loads) * LEAD_S,
         )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:

@@ -98,14 +98,14 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
 def assert_planned(directory: Path, columns: set[int]) -> None:
     """Every point is on nodes that its step was planned for, and every page on these."""
     for record in (record for record in records(directory) if isinstance(record, StepRecord)):
-        assert set(record.step.nodes) <= columns, record.step.id
+        assert set(record.step.memory_bytes) <= columns, record.step.id
         assert record.document is not None
         words = [found for word in record.step.argv for found in re.findall(r"@(\d+(?:\+\d+(?![-,@\d]))*)", word)]
         asked = {int(node) for word in words for node in word.split("+")}
         for nodes, pages in placements(record.document["result"]):
             if record.step.kind not in ("c2c_latency", "c2c_matrix"):  # whose pairs name CPUs after the @
                 assert nodes <= asked, record.step.id
-            assert nodes <= set(record.step.nodes), record.step.id
+            assert nodes <= set(record.step.memory_bytes), record.step.id
             assert pages["total"] == pages["checked"] == pages["on_node"], record.step.id
 
 

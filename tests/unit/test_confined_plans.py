@@ -61,7 +61,7 @@ def test_a_plan_stays_within_its_limits(context: Context, profile: str) -> None:
     assert context.confinement.cpu_quota is not None
     for step in plan.steps:
         assert set(step.cpus) <= context.usable_cpus, step.title
-        assert set(step.nodes) <= set(context.usable_nodes), step.title
+        assert set(step.memory_bytes) <= set(context.usable_nodes), step.title
         assert len(step.cpus) <= max(1, context.confinement.cpu_quota.cpus), step.title
 
 

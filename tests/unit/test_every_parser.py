@@ -401,8 +401,10 @@ def test_any_document_is_read_or_refused(parser: Callable[..., object], data: st
 @hypothesis.given(st.sampled_from(sorted(PATHS)), st.data())
 def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.DataObject) -> None:
     kind = name.partition("-")[0]
-    times = {"expected_duration_s": 1.0, "longest_duration_s": 1.0, "deadline_s": 1.0}
-    step = Step(id=whole_of(name), kind=kind, title="", argv=("sutprobe",), cpus=(1,), nodes=(0,), **times)
+    times = {"expected_duration_s": 1.0, "longest_duration_s": 1.0, "setup_s": 0.0, "deadline_s": 1.0}
+    step = Step(
+        id=whole_of(name), kind=kind, title="", argv=("sutprobe",), cpus=(1,), memory_bytes={}, tasks=1, **times
+    )
     reason = ""
     try:
         document = read_document(data.draw(damaged(read(name))))

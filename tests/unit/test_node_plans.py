@@ -115,7 +115,7 @@ def assert_each_cpu_once(context: Context) -> None:
                 assert set(cpus) <= set(context.online_cpus), step.title
             blocks = options(step, "all-pairs")
             assert len(blocks) == len(set(blocks)), step.title
-            assert set(step.nodes) <= set(context.usable_nodes), step.title
+            assert set(step.memory_bytes) <= set(context.usable_nodes), step.title
 
 
 @pytest.mark.parametrize("name", UNUSUAL)

@@ -59,7 +59,7 @@ def test_a_plan_asks_for_nothing_that_sutprobe_refuses(name: str, profile: str) 
     mixes = {mix for step in planned.steps for mix in values_of(step.argv, "--mix")}
     assert mixes
     assert not mixes & NON_TEMPORAL
-    nodes = {node for step in planned.steps for node in step.nodes}
+    nodes = {node for step in planned.steps for node in step.memory_bytes}
     assert nodes <= {node.id for node in context.nodes}
     flushes = context.processor.architecture != "riscv64"
     words = [word for step in planned.steps for word in step.argv]

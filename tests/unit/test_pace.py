@@ -24,8 +24,10 @@ def lasting(factor: float) -> RunDocument:
             title=step,
             argv=("sutprobe",),
             cpus=(0,),
-            nodes=(),
+            memory_bytes={},
+            tasks=1,
             expected_duration_s=2.0,
+            setup_s=0.0,
             longest_duration_s=2.0,
             deadline_s=30.0,
         )

@@ -20,6 +20,7 @@ from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
 from calibration.runner.fields import chosen, figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
+from calibration.units import plural
 from tests.machines import answer
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
@@ -63,7 +64,7 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
     for step in plan.steps:
         assert step.cpus
         assert set(step.cpus) <= set(machine.online_cpus)
-        assert set(step.nodes) <= nodes
+        assert set(step.memory_bytes) <= nodes
         assert step.argv[0] == "sutprobe"
         assert all(isinstance(word, str) and word for word in step.argv)
         assert 0 < step.expected_duration_s / step.rounds < step.deadline_s
@@ -79,7 +80,7 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
                 assert int(node) in nodes
         for writer, reader, home, state in map(transfer, options(step, "pair")):
             assert {writer, reader} <= set(step.cpus)
-            assert home in set(step.nodes) & set(Sut(machine).memory_nodes)
+            assert home in set(step.memory_bytes) & set(Sut(machine).memory_nodes)
             assert reader not in machine.siblings(writer)
             assert state in {"hit", "hitm"}
     assert len({step.id for step in plan.steps}) == len(plan.steps)
@@ -439,6 +440,7 @@ def test_verbose_text_lists_steps_and_omissions(machine: Context) -> None:
     for step in plan.steps:
         assert step.title in text
         assert " ".join(step.argv) in text
+        assert f"{plural(step.tasks, 'task')}, {step.setup_s:.1f} s of set-up\n" in text
     for omitted in plan.not_planned:
         assert omitted.reason in text
 

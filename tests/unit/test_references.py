@@ -69,8 +69,10 @@ def step_of(width: str) -> Step:
         title="Traffic shape",
         argv=("sutprobe", "bandwidth"),
         cpus=(0, 1),
-        nodes=(0,),
+        memory_bytes={},
+        tasks=1,
         expected_duration_s=7.0,
+        setup_s=0.0,
         longest_duration_s=7.0,
         deadline_s=30.0,
     )
