@@ -6,7 +6,7 @@ and tested without a SUT.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Self
 
@@ -14,11 +14,11 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
-from calibration.measurements.base import NotPlanned, Planned, Step
+from calibration.measurements.base import NotPlanned, Planned, Settings, Step
 from calibration.measurements.counting import uncounted
 from calibration.measurements.instructions import possible_mixes
 from calibration.measurements.platform import CacheReference, ShapeReference
-from calibration.measurements.sut import Sut, confined, without_memory_limits
+from calibration.measurements.sut import Sut, confined
 from calibration.mlc import ARCHITECTURE, NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
@@ -30,7 +30,8 @@ class Plan(Model):
     """The steps of one run, and what is skipped and why.
 
     They are measured in rounds, each in another order, which the SUT shuffles by ``seed``; those measured once follow.
-    ``mlc`` are the commands of Intel MLC that follow the steps if available; durations exclude them.
+    ``full_memory_bytes`` is the most memory of each node that a step takes if there is enough; with less, buffers are
+    smaller. ``mlc`` are the commands of Intel MLC that follow the steps if available; durations exclude them.
     """
 
     profile: str
@@ -39,6 +40,7 @@ class Plan(Model):
     not_planned: tuple[NotPlanned, ...]
     expected_duration_s: float
     longest_duration_s: float
+    full_memory_bytes: dict[int, int]
     traffic_shape: ShapeReference | None
     last_level_cache: CacheReference | None = None
     mlc: tuple[MlcCommand, ...] = ()
@@ -84,19 +86,18 @@ def make_plan(
     Raises ``EnvironmentLacksError`` if nothing can be measured.
     """
     sut = Sut(context, kept, last_level_cache)
-    steps: list[Step] = []
-    switched: list[Step] = []
-    not_planned: list[NotPlanned] = []
-    for step in _declared(sut, profile):
-        if isinstance(step, NotPlanned):
-            not_planned.append(step)
-        elif step.prefetchers is None:
-            steps.append(step)
-        elif prefetchers_ok:
-            switched.append(step)
-        else:
-            not_planned.append(NotPlanned(kind=step.kind, what=step.title, reason=NO_CONSENT))
-    steps = [step.in_rounds(1 if _is_once(step) else profile.rounds) for step in (*steps, *switched)]
+    roomy = sut.with_room()  # most SUTs are: a kind is declared again only where it does not fit
+    full: list[Step] = []
+    planned: list[Planned] = []
+    for kind, settings in profile.measurements.items():
+        with_room = _declared(roomy, kind, settings, prefetchers_ok=prefetchers_ok)
+        wanted = [step for step in with_room if isinstance(step, Step)]
+        fits = not any(sut.lacking(step.memory_bytes) for step in wanted)
+        planned += with_room if fits else _declared(sut, kind, settings, prefetchers_ok=prefetchers_ok)
+        full += wanted
+    not_planned = [item for item in planned if isinstance(item, NotPlanned)]
+    steps = sorted((item for item in planned if isinstance(item, Step)), key=lambda step: step.prefetchers is not None)
+    steps = [step.in_rounds(1 if _is_once(step) else profile.rounds) for step in steps]
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
         for kind, reason in profile.not_measured.items()
@@ -104,7 +105,7 @@ def make_plan(
     if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
         not_planned += uncounted(context)
     not_planned += [NotPlanned(kind=CONFINED, what=what, reason=reason) for what, reason in confined(sut)]
-    not_planned += _smaller(sut, profile, (*steps, *not_planned))
+    not_planned += _smaller(sut, full, {step.argv for step in steps})
     not_planned += [
         NotPlanned(kind="context", what=file.path, reason=f"not readable on the SUT: {file.reason}")
         for file in context.unreadable
@@ -120,6 +121,7 @@ def make_plan(
         **_durations(steps),
         traffic_shape=kept,
         last_level_cache=last_level_cache,
+        full_memory_bytes=_largest_memory(full),
         mlc=profile.mlc if context.processor.architecture == ARCHITECTURE else (),
     )
 
@@ -128,26 +130,37 @@ def _is_once(step: Step) -> bool:
     return step.part_of is not None or declaration(step.kind).once
 
 
-def _declared(sut: Sut, profile: Profile) -> Iterator[Planned]:
-    for kind, wanted in profile.measurements.items():
-        settings, reason = possible_mixes(sut.context, wanted)
-        if reason:
-            yield NotPlanned(kind=kind, what=f"{declaration(kind).title} of some mixes", reason=reason)
-        if settings is not None:
-            yield from declaration(kind).steps(sut, settings)
+def _declared(sut: Sut, kind: str, wanted: Settings, *, prefetchers_ok: bool) -> list[Planned]:
+    """Return the steps of *kind* with the settings *wanted*, and what is excluded."""
+    settings, reason = possible_mixes(sut.context, wanted)
+    found: list[Planned] = []
+    if reason:
+        found.append(NotPlanned(kind=kind, what=f"{declaration(kind).title} of some mixes", reason=reason))
+    for step in () if settings is None else declaration(kind).steps(sut, settings):
+        if isinstance(step, Step) and step.prefetchers is not None and not prefetchers_ok:
+            found.append(NotPlanned(kind=kind, what=step.title, reason=NO_CONSENT))
+        else:
+            found.append(step)
+    return found
 
 
-def _smaller(sut: Sut, profile: Profile, planned: Iterable[Planned]) -> Iterator[NotPlanned]:
-    """Yield the kinds whose buffers a memory limit makes smaller, or that it leaves out."""
-    limit = None if sut.context.confinement is None else sut.context.confinement.memory_limit
-    if limit is None:
-        return
-    whole = Sut(without_memory_limits(sut.context), sut.traffic_shape, sut.last_level_cache)
-    made = {step.argv for step in planned if isinstance(step, Step)}
+def _largest_memory(steps: Iterable[Step]) -> dict[int, int]:
+    """Return the most memory that one of *steps* takes of each node, in bytes."""
+    found: dict[int, int] = {}
+    for step in steps:
+        for node, size_bytes in step.memory_bytes.items():
+            found[node] = max(size_bytes, found.get(node, 0))
+    return dict(sorted(found.items()))
+
+
+def _smaller(sut: Sut, full: Iterable[Step], planned: Collection[tuple[str, ...]]) -> Iterator[NotPlanned]:
+    """Yield the kinds whose *full* steps are not among the commands *planned* because of a memory limit."""
+    limit = sut.memory_limit
+    divided = {node for node, size_bytes in sut.available_bytes.items() if size_bytes < sut.free_bytes[node]}
     kinds = dict.fromkeys(
-        step.kind for step in _declared(whole, profile) if isinstance(step, Step) and step.argv not in made
+        step.kind for step in full if step.argv not in planned and divided & sut.lacking(step.memory_bytes)
     )
-    if kinds:
+    if limit is not None and kinds:
         yield NotPlanned(
             kind=CONFINED,
             what=f"Buffers of the full size: {', '.join(declaration(kind).title for kind in kinds)}",

@@ -7,11 +7,12 @@ Also the flags that apply to every value of the machine.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from copy import copy
+from typing import Final, NamedTuple, Self
 
 from calibration import units
 from calibration.context.devices import narrowed_links
-from calibration.context.model import Context, CpuQuota
+from calibration.context.model import Context, CpuQuota, MemoryLimit
 from calibration.context.resctrl import allocation_text, narrowing_group
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
@@ -111,7 +112,10 @@ class Sut:
         self._lowest = min(self.cpus, default=None)
         self.memory_nodes = sorted(context.usable_nodes)
         """Ids of the nodes with memory that may be used, including memory-only nodes, ascending."""
-        self._available = _available_bytes(context, self.memory_nodes)
+        self.free_bytes = _free_bytes(context, self.memory_nodes)
+        """Memory available on each of these nodes alone, where it is known."""
+        self.available_bytes = _divided(self.free_bytes, room_bytes(context))
+        """Memory available on each of them for measurements on all of them at once."""
 
     @property
     def cpu_nodes(self) -> list[int]:
@@ -199,9 +203,29 @@ class Sut:
         return min(among, key=lambda other: (row[other], other))
 
     def usable_bytes(self, node: int) -> int | None:
-        """Return how much memory of *node* a measurement may use at once; ``None`` if unknown."""
-        free = self._available.get(node)
+        """Return how much memory of *node* a measurement may use at once; ``None`` if unknown.
+
+        See ``available_for``.
+        """
+        free = self.available_bytes.get(node)
         return None if free is None else max(0, min(int(free * MEMORY_SHARE), free - KEPT_FREE_BYTES))
+
+    def lacking(self, needed: Mapping[int, int]) -> set[int]:
+        """Return the nodes of which a measurement may not use at once what is *needed* of them, in bytes."""
+        usable = {node: self.usable_bytes(node) for node in needed}
+        return {node for node, size in usable.items() if size is not None and size < needed[node]}
+
+    @property
+    def memory_limit(self) -> MemoryLimit | None:
+        """The memory limit, if it leaves less than the machine has."""
+        limit = None if self.context.confinement is None else self.context.confinement.memory_limit
+        return limit if limit is not None and limit.left_bytes == room_bytes(self.context) else None
+
+    def with_room(self) -> Self:
+        """Return this SUT as if every node had room for everything."""
+        found = copy(self)
+        found.available_bytes = {}
+        return found
 
     @property
     def llc_bytes(self) -> int | None:
@@ -289,6 +313,11 @@ def _within_quota(context: Context) -> frozenset[int]:
     return frozenset(cpu for *_, cpu in sorted(ranked)[:most])
 
 
+def available_for(needed_bytes: int) -> int:
+    """Return how much memory of a node must be available for a measurement to use *needed_bytes* of it at once."""
+    return max(int(needed_bytes / MEMORY_SHARE), needed_bytes + KEPT_FREE_BYTES)
+
+
 def room_bytes(context: Context) -> int | None:
     """Return the memory that the machine and the memory limits leave on all nodes together; ``None`` if unknown."""
     limit = None if context.confinement is None else context.confinement.memory_limit
@@ -296,20 +325,22 @@ def room_bytes(context: Context) -> int | None:
     return min((known for known in left if known is not None), default=None)
 
 
-def _available_bytes(context: Context, nodes: Sequence[int]) -> dict[int, int]:
-    """Return the memory available on each of *nodes* for measurements on all of them at once, where it is known.
-
-    If the machine or a memory limit leaves less than the nodes have, it is divided equally.
-    """
+def _free_bytes(context: Context, nodes: Sequence[int]) -> dict[int, int]:
+    """Return the memory available on each of *nodes*, where it is known."""
     found: dict[int, int] = {}
     for node in context.nodes:
         free = node.memory_bytes if node.available_bytes is None else node.available_bytes
         if node.id in nodes and free is not None:
             found[node.id] = free
-    room = room_bytes(context)
-    room = sum(found.values()) if room is None else room
-    for number, node_id in enumerate(sorted(found, key=lambda node_id: found[node_id])):
-        found[node_id] = min(found[node_id], room // (len(found) - number))
+    return found
+
+
+def _divided(free_bytes: Mapping[int, int], room: int | None) -> dict[int, int]:
+    """Return *free_bytes* by node, with *room* divided equally if all nodes together have no more."""
+    found: dict[int, int] = {}
+    room = sum(free_bytes.values()) if room is None else room
+    for number, node_id in enumerate(sorted(free_bytes, key=lambda node_id: free_bytes[node_id])):
+        found[node_id] = min(free_bytes[node_id], room // (len(free_bytes) - number))
         room -= found[node_id]
     return found
 
@@ -501,13 +532,6 @@ def confined(sut: Sut) -> Iterator[tuple[str, str]]:
     nodes = set(context.usable_nodes)
     if others := [node.id for node in context.nodes if node.memory_bytes and node.id not in nodes]:
         yield f"Memory of nodes {format_cpulist(others)}", f"not in {here} cpuset (Mems_allowed_list)"
-
-
-def without_memory_limits(context: Context) -> Context:
-    """Return *context* as if no control group limited its memory."""
-    if context.confinement is None:
-        return context
-    return context.model_copy(update={"confinement": context.confinement.model_copy(update={"memory_limits": ()})})
 
 
 def _emulation(context: Context, document: ProbeDocument) -> str | None:

@@ -1,62 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory available on each node, and the plan's needs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.context.model import Context, Node
-from calibration.measurements.sut import room_bytes, without_memory_limits
-from calibration.plan import Plan
-from calibration.profiles import Profile
-
-UNLIMITED_BYTES = 1 << 50
-"""Memory of a node that limits no plan: a petabyte."""
+from calibration.measurements.sut import Sut, available_for, room_bytes
 
 
-def short_of_memory(
-    context: Context, profile: Profile, planned: Callable[[Context, Profile], Plan]
-) -> dict[int | None, int]:
-    """Return the nodes whose available memory limits the plan, and the bytes that would suffice.
+def short_of_memory(context: Context, needed: Mapping[int, int]) -> dict[int | None, int]:
+    """Return the nodes whose available memory is too little for what is *needed* of them, and the bytes that suffice.
 
-    The key ``None`` is all nodes together: the machine, or the memory limit of a control group. *planned* returns the
-    plan for a context and a profile. The result is exact to 2 %.
+    The key ``None`` is all nodes together: the machine, or the memory limit of a control group.
     """
-    unlimited = without_memory_limits(context)
-
-    def steps(available: Mapping[int | None, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
-        nodes = tuple(
-            node.model_copy(update={"available_bytes": available.get(node.id, UNLIMITED_BYTES)})
-            if node.available_bytes is not None and node.memory_bytes
-            else node
-            for node in context.nodes
-        )
-        memory = context.memory.model_copy(update={"available_bytes": available.get(None, UNLIMITED_BYTES)})
-        plan = planned(unlimited.model_copy(update={"nodes": nodes, "memory": memory}), chosen)
-        return [(step.kind, step.argv) for step in plan.steps]
-
-    known: dict[int | None, int] = {
-        local.id: local.available_bytes for local in context.nodes if local.available_bytes and local.memory_bytes
-    }
-    if room := room_bytes(context):
-        known[None] = room
-    smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(known, profile))}
-    if not smaller:
+    sut = Sut(context)
+    if not sut.lacking(needed):
         return {}
-    # Each node takes a dozen plans, so plan only the kinds that are short of memory.
-    measurements = {kind: measurement for kind, measurement in profile.measurements.items() if kind in smaller}
-    profile = profile.model_copy(update={"measurements": measurements})
-    whole = steps({}, profile)
-    short = {}
-    for node, available in known.items():
-        if steps({node: available}, profile) == whole:
-            continue
-        low = high = max(1 << 20, available)
-        while high < UNLIMITED_BYTES and steps({node: high}, profile) != whole:
-            low, high = high, high * 2
-        while high - low > high // 50:
-            middle = (low + high) // 2
-            low, high = (low, middle) if steps({node: middle}, profile) == whole else (middle, high)
-        short[node] = high
+    wanted = {node: available_for(size) for node, size in needed.items()}
+    short: dict[int | None, int] = {
+        node.id: wanted[node.id]
+        for node in context.nodes
+        if node.available_bytes is not None and node.available_bytes < wanted.get(node.id, 0)
+    }
+    # Of the machine's memory, each node may use an equal part
+    together = max(wanted.values()) * len(sut.available_bytes)
+    room = room_bytes(context)
+    if room is not None and room < together:
+        short[None] = together
     return short
 
 
@@ -64,8 +34,9 @@ def _mib(size: int) -> str:
     return f"{-(-size // (1 << 20))} MiB"
 
 
-def check_free_memory(context: Context, minimum: int, short: Mapping[int | None, int]) -> Iterator[Finding]:
-    """Yield whether each node has *minimum* bytes available, and the nodes *short* of memory for the plan."""
+def check_free_memory(context: Context, minimum: int, needed: Mapping[int, int]) -> Iterator[Finding]:
+    """Yield whether each node has *minimum* bytes available, and enough for what is *needed* of it by the plan."""
+    short = short_of_memory(context, needed)
     nodes = [node for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0]
     wanted = {node.id: max(minimum, short.get(node.id, 0)) for node in nodes}
     faults = [node for node in nodes if node.available_bytes is not None and node.available_bytes < wanted[node.id]]
@@ -84,9 +55,9 @@ def check_free_memory(context: Context, minimum: int, short: Mapping[int | None,
 
 
 def _room_text(context: Context) -> str:
-    limit = None if context.confinement is None else context.confinement.memory_limit
+    limit = Sut(context).memory_limit
     room = (room_bytes(context) or 0) >> 20
-    if limit is not None and room == limit.left_bytes >> 20:
+    if limit is not None:
         return f"{room} MiB left by the memory limit of control group {limit.group} ({limit.limit_bytes >> 20} MiB)"
     return f"{room} MiB on all nodes together"
 

@@ -191,6 +191,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             not_planned=(),
             expected_duration_s=60.0,
             longest_duration_s=60.0,
+            full_memory_bytes={},
             traffic_shape=None,
         ),
         measurements=measurements,

@@ -32,7 +32,6 @@ from calibration.plan import make_plan, plan_text
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import evaluate
 from calibration.preflight.expectations import Expectations
-from calibration.preflight.memory import short_of_memory
 from calibration.profiles import Profile, load_profile
 from calibration.remote import RECORD_BYTES
 from calibration.report.page import render
@@ -248,7 +247,7 @@ LINEAR: Final[dict[str, Callable[[Made], object]]] = {
     "context": lambda on: load(on.root),
     "plan": lambda on: plan_text(make_plan(on.context, load_profile("full"))),
     "preflight": lambda on: evaluate(on.context, Known(), EXPECTED),
-    "too little memory": lambda on: short_of_memory(short_of(on.context), load_profile("quick"), make_plan),
+    "too little memory": lambda on: make_plan(short_of(on.context), load_profile("quick")),
     "what is left": lambda on: outstanding(on.run),
     "assembled and judged": lambda on: finish(on.run, now=NOW),
     "read": lambda on: read_run(on.run),

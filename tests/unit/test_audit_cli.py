@@ -18,7 +18,6 @@ from calibration.lifecycle import NotBegunError, begin, plan_only
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import read_examination
 from calibration.preflight.expectations import read_again, read_expectations
-from calibration.profiles import load_profile
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN
 from calibration.results.store import open_run
@@ -66,7 +65,7 @@ def run_of(tmp_path: Path, state: dict[str, Any], **expectations: Any) -> Path:
         profile="quick",
         capture=archive,
         now=NOW,
-        examine=read_examination(preflight, load_profile("quick")),
+        examine=read_examination(preflight),
     )
     finish(run.directory, now=NOW, interrupted=True)
     return run.directory
@@ -165,7 +164,7 @@ def test_a_blocking_setting_refuses_the_sut_in_a_check_and_in_a_run(tmp_path: Pa
         tmp_path,
         profile="quick",
         capture=changed("x86_64-devices", {}, asked=ASKED),
-        examine=read_examination(preflight, load_profile("quick")),
+        examine=read_examination(preflight),
         prefetchers_ok=False,
     )
     assert [check.name for check in checks if check.configured] == [

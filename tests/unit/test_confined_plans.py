@@ -107,13 +107,14 @@ def test_less_memory_of_the_machine_than_of_its_nodes_counts() -> None:
 def test_preflight_asks_for_the_memory_that_the_limit_keeps_back() -> None:
     profile = load_profile("quick")
     little = confined(ROOMY, **memory(100))
-    short = short_of_memory(little, profile, make_plan)
+    plan = make_plan(little, profile)
+    short = short_of_memory(little, plan.full_memory_bytes)
     assert set(short) == {None}
     enough = -(-short[None] // MIB)
-    assert short_of_memory(confined(ROOMY, **memory(enough)), profile, make_plan) == {}
-    assert short_of_memory(confined(ROOMY, **memory(int(enough * 0.97))), profile, make_plan) != {}
+    assert short_of_memory(confined(ROOMY, **memory(enough)), plan.full_memory_bytes) == {}
+    assert short_of_memory(confined(ROOMY, **memory(enough - 1)), plan.full_memory_bytes) != {}
     (check,) = (
-        check for check in evaluate(little, Known(), read_expectations({}), short=short) if check.name == "free_memory"
+        check for check in evaluate(little, Known(), read_expectations({}), plan=plan) if check.name == "free_memory"
     )
     assert (check.outcome, check.effect) == ("not_met", "flag")
     assert check.expected.endswith("MiB on all nodes together")
@@ -121,7 +122,7 @@ def test_preflight_asks_for_the_memory_that_the_limit_keeps_back() -> None:
     machine = little.memory.model_copy(update={"available_bytes": 90 * MIB})
     less = little.model_copy(update={"memory": machine})
     (check,) = (
-        check for check in evaluate(less, Known(), read_expectations({}), short=short) if check.name == "free_memory"
+        check for check in evaluate(less, Known(), read_expectations({}), plan=plan) if check.name == "free_memory"
     )
     assert check.found.endswith("90 MiB on all nodes together")
 

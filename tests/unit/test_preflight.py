@@ -448,16 +448,23 @@ def available(context: Context, **sizes_mib: int) -> Context:
 
 
 def test_a_node_with_too_little_memory_is_reported_with_the_need(isolated: Context) -> None:
-    profile = load_profile("quick")
-    assert short_of_memory(available(isolated), profile, make_plan) == {}
-    little = available(isolated, node1=100)
-    short = short_of_memory(little, profile, make_plan)
+    def planned(**sizes_mib: int) -> tuple[Context, Plan]:
+        context = available(isolated, **sizes_mib)
+        return context, make_plan(context, load_profile("quick"))
+
+    roomy, full = planned()
+    assert short_of_memory(roomy, full.full_memory_bytes) == {}
+    little, plan = planned(node1=100)
+    assert plan.full_memory_bytes == full.full_memory_bytes
+    short = short_of_memory(little, plan.full_memory_bytes)
     assert set(short) == {1}
-    assert short_of_memory(available(isolated, node1=-(-short[1] >> 20) + 1), profile, make_plan) == {}
-    assert short_of_memory(available(isolated, node1=int(short[1] * 0.97) >> 20), profile, make_plan) != {}
-    (check,) = (
-        check for check in evaluate(little, Known(), read_expectations({}), short=short) if check.name == "free_memory"
-    )
+    enough = -(-short[1] >> 20)
+    roomy, plan = planned(node1=enough)
+    assert (short_of_memory(roomy, plan.full_memory_bytes), plan.steps) == ({}, full.steps)
+    assert short_of_memory(available(isolated, node1=enough - 1), plan.full_memory_bytes) == short
+    _, plan = planned(node1=int(enough * 0.9))
+    assert plan.steps != full.steps
+    check = found(little, "free_memory", plan=make_plan(little, load_profile("quick")))
     assert (check.outcome, check.effect) == ("not_met", "flag")
     assert check.expected.startswith("at least ")
     assert check.expected.endswith("MiB available on node 1")

@@ -38,7 +38,6 @@ from calibration.errors import (
 from calibration.preflight.checks import Check
 from calibration.preflight.configuration import configuration_summary, differences
 from calibration.preflight.examination import read_examination
-from calibration.profiles import load_profile
 from calibration.remote import Remote
 from calibration.results.answers import quoted
 from calibration.session import Request
@@ -317,7 +316,7 @@ class SutAction(CalibrationAction):
         if testbeds and preflight.get("known"):
             identities = testbeds["identities"][arguments["testbed"]]
             preflight = {**preflight, "known": {**preflight["known"], "identities": identities}}
-        return read_examination(preflight, load_profile(arguments["profile"]))
+        return read_examination(preflight)
 
     def show(self, checks, left):
         """Display the failed *checks* that do not refuse the SUT, and what a run would restore first."""
