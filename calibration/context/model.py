@@ -116,6 +116,11 @@ class TaskLimit(Model):
     limit: int
     used: int | None
 
+    @property
+    def left(self) -> int:
+        """How many more may be started, as far as is known."""
+        return max(0, self.limit - (self.used or 0))
+
 
 class Confinement(Model):
     """What keeps the captured processes from using the whole machine.
@@ -142,6 +147,11 @@ class Confinement(Model):
     def memory_limit(self) -> MemoryLimit | None:
         """The limit that leaves least memory."""
         return min(self.memory_limits, key=lambda limit: limit.left_bytes, default=None)
+
+    @property
+    def task_limit(self) -> TaskLimit | None:
+        """The limit that leaves fewest tasks."""
+        return min(self.task_limits, key=lambda limit: limit.left, default=None)
 
     @property
     def cpu_quota(self) -> CpuQuota | None:

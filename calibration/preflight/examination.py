@@ -17,6 +17,7 @@ from calibration.preflight.clock import check_clock_source
 from calibration.preflight.cpus import check_foreign_load, check_isolation_kept
 from calibration.preflight.expectations import Expectations, read_again
 from calibration.preflight.memory import check_free_memory
+from calibration.preflight.tasks import check_tasks
 
 
 def evaluate(
@@ -31,12 +32,14 @@ def evaluate(
 
     Other load is checked on the CPUs of *plan*, without a plan on all, and memory for the plan's needs.
     """
-    measured = context.online_cpus if plan is None else {cpu for step in plan.steps for cpu in step.cpus}
+    steps = () if plan is None else plan.steps
+    measured = context.online_cpus if plan is None else {cpu for step in steps for cpu in step.cpus}
     findings = (
         *evaluate_items(expectations.state, Machine(context, files)),
         *check_isolation_kept(context),
         *check_foreign_load(context, measured, expectations.foreign_load_max),
         *check_free_memory(context, expectations.node_free_bytes, {} if plan is None else plan.full_memory_bytes),
+        *check_tasks(context, max((step.tasks for step in steps), default=0)),
         *check_clock_source(context),
         *check_agreement(known),
     )

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from calibration.context import load
-from calibration.context.model import Context, CpuQuota, MemoryLimit
+from calibration.context.model import Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.measurements.sut import Sut, machine_flags
 from calibration.plan import CONFINED, Plan, make_plan
 from calibration.preflight.agreement import Known
+from calibration.preflight.checks import Check
 from calibration.preflight.examination import evaluate
 from calibration.preflight.expectations import read_expectations
 from calibration.preflight.memory import short_of_memory
@@ -125,6 +126,25 @@ def test_preflight_asks_for_the_memory_that_the_limit_keeps_back() -> None:
         check for check in evaluate(less, Known(), read_expectations({}), plan=plan) if check.name == "free_memory"
     )
     assert check.found.endswith("90 MiB on all nodes together")
+
+
+def test_preflight_asks_for_the_tasks_that_the_limit_keeps_back() -> None:
+    plan = make_plan(ROOMY, load_profile("nightly"))
+    needed = max(step.tasks for step in plan.steps) + 2
+    assert needed >= len(ROOMY.usable_cpus)
+
+    def checks(*left: int) -> list[Check]:
+        limits = tuple(TaskLimit(group=f"/sys/fs/cgroup/{room}", limit=room + 50, used=50) for room in left)
+        context = confined(ROOMY, task_limits=limits)
+        found = evaluate(context, Known(), read_expectations({}), plan=plan)
+        return [check for check in found if check.name == "tasks"]
+
+    (met,) = checks(needed, needed + 1)
+    (missed,) = checks(needed + 1, needed - 1)
+    assert (met.outcome, missed.outcome, missed.effect) == ("met", "not_met", "flag")
+    assert missed.expected == f"at least {needed} more"
+    assert missed.found == f"{needed - 1} of the {needed + 49} of control group /sys/fs/cgroup/{needed - 1}"
+    assert checks() == []
 
 
 def test_limits_are_flags_of_the_run() -> None:
