@@ -264,7 +264,7 @@ def test_documentation_without_a_configuration_is_refused(tmp_path: Path) -> Non
 
 
 def test_the_command_builds_the_site_too(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.report.DOCS", docs)
+    monkeypatch.setattr("calibration.report.site.DOCS", docs)
     directory = store(run_document(names=()), tmp_path / "results")
     result = CliRunner().invoke(report_command, [str(tmp_path / "results"), "--html", str(tmp_path / "html")])
     assert result.exit_code == 0

@@ -45,6 +45,7 @@ ELSEWHERE = {
     "eval": NEEDS_A_LAB,
     "for": "the shell's own",
     "journalctl": NEEDS_A_LAB,
+    "known-answers": "tests/kernels/test_selftest.py runs it",
     "libdoc": "Robot Framework's own; tests/robot loads the libraries",
     "mkdir": "the shell's own",
     "openssl": "any random number will do",

@@ -95,6 +95,25 @@ def test_a_timer_is_given_the_gaps_of_its_period() -> None:
         assert found.unattributed_gaps == 30 - (expected or 0)
 
 
+def test_what_a_timer_or_a_switch_made_is_given_to_nobody_else() -> None:
+    random = Random(9)
+    often = [random.randrange(60) for _ in range(SLICES)]
+    made, made_ns = [count + 25 for count in often], [1000 * (count + 25) for count in often]
+    others = [random.randrange(5) for _ in range(SLICES)]
+    gaps = [count + other for count, other in zip(made, others, strict=True)]
+    lost_ns = [spent_ns + 1000 * other for spent_ns, other in zip(made_ns, others, strict=True)]
+    period = {"period_ns": 4e6, "gaps": made, "lost_ns": made_ns}
+    for changes in ({"switches": made, "waited_ns": made_ns}, {"periods": [period]}):
+        _, sources = told(sliced({"LOC": [25] * SLICES, "RES": often}, gaps, lost_ns, **changes))
+        assert (sources["RES"].explained_gaps, sources["RES"].explained_lost_ns) == (0, None)
+
+
+def test_no_more_is_explained_than_there_is() -> None:
+    found, sources = told(sliced({}, [3], [1000], switches=[4], waited_ns=[3000]))
+    assert (sources["involuntary switches"].explained_gaps, found.unattributed_gaps) == (3, 0)
+    assert (sources["involuntary switches"].explained_lost_ns, found.unattributed_lost_ns) == (1000, 0)
+
+
 def test_switches_steal_and_smi_are_counted() -> None:
     observation = sliced({}, [9], [5000], switches=[4], waited_ns=[3000], steal_ms=10.0, smi=0)
     found, sources = told(observation)
