@@ -34,7 +34,8 @@ static bool case_skew(struct error *error)
 	enum { PLACEMENTS = 3 };
 	struct group group = {.count = 1};
 	struct placement placements[PLACEMENTS] = {0};
-	struct point point = {.group = &group, .windows = 1, .placements = placements};
+	struct point point = {.group = &group, .placements = placements};
+	common.windows = 1;
 	for (unsigned i = 0; i < PLACEMENTS; i++) {
 		made_skew = skews[i];
 		keep_run(&point, 7 + i);
