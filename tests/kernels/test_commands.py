@@ -495,15 +495,6 @@ def test_settings_are_measured_by_their_numbers(probe: Probe, cpus: list[int]) -
         assert done.document["result"]["chosen"] is None
 
 
-def test_a_search_that_was_cut_short_chose_nothing(probe: Probe, cpus: list[int]) -> None:
-    done = probe(
-        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads", "--buffer-bytes", "8192", "--streams", "1,2,4,8",
-        "--delay", ",".join(map(str, range(1000))), "--keep-best", "1", "--deadline-s", "0.5",
-    )  # fmt: skip
-    assert done.document["error"]["code"] == "deadline"
-    assert done.document["result"]["chosen"] is None
-
-
 @pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon", "sve"])
 def test_bandwidth_width_is_used_or_refused(probe: Probe, cpus: list[int], width: str) -> None:
     has = width in probe("info").document["result"]["widths"]

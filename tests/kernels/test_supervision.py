@@ -286,6 +286,7 @@ def assert_partial(document: dict[str, Any], code: str) -> None:
     measured = [point for point in points if point["error"] is None]
     assert "interrupted" in {point["stopped"] for point in measured}
     assert all(point.get("placements") or point.get("windows_hz") for point in measured)
+    assert all(point.get("checked", True) and point.get("chain_proved", True) for point in measured)
     left = [point for point in points if point["error"] is not None]
     assert {point["error"]["code"] for point in left} <= {code}
     assert not any(point.get("placements") or point.get("windows_hz") for point in left)
