@@ -181,13 +181,6 @@ def test_a_key_with_a_passphrase_is_taken_from_the_agent(
 # Waits that end
 
 
-def test_a_silent_server_times_out(servers: Servers) -> None:
-    with socket.create_server(("127.85.1.3", 0)) as silent:
-        where = login(servers, host="127.85.1.3", port=silent.getsockname()[1])
-        with pytest.raises(EnvironmentLacksError, match="cannot connect: "):
-            look(where, servers.known_hosts, IMPATIENCE_S)
-
-
 def test_a_server_that_stops_after_its_banner_times_out(servers: Servers) -> None:
     with socket.create_server(("127.85.1.3", 0)) as server:
         held: list[socket.socket] = []
@@ -205,13 +198,6 @@ def test_a_server_that_stops_after_its_banner_times_out(servers: Servers) -> Non
         thread.join()
         for item in held:
             item.close()
-
-
-def test_missing_listener_is_reported(servers: Servers) -> None:
-    with socket.create_server(("127.85.1.3", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(EnvironmentLacksError, match="Unable to connect to port"):
-        look(login(servers, host="127.85.1.3", port=port), servers.known_hosts, PATIENCE_S)
 
 
 def test_a_command_that_does_not_end_times_out(servers: Servers, tmp_path: Path) -> None:

@@ -143,6 +143,13 @@ def made(*changes: Change, sut: str = "sut1", run_id: str = "20260102T030405Z-0a
     return document
 
 
+def not_begun(**changes: Any) -> RunDocument:
+    """Return the document of the same SUT, on which no measurement began."""
+    document = not_begun_document()
+    run = document.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
+    return document.model_copy(update={"run": run, **changes})
+
+
 def accept(results: Path, sut: str = "sut1", **fields: Any) -> None:
     """Store an accepted run of the SUT in *results*, with bounds of all metrics from twenty nights."""
     document = made(sut=sut, run_id=ACCEPTED_ID)
@@ -237,6 +244,7 @@ def test_an_unchanged_sut_passes_every_check(results: Path, monkeypatch: pytest.
     assert {name: status for name, (status, _) in of_sut(found).items()} == dict.fromkeys(TESTS.values(), "PASS")
     assert stand.asked == [(None, [])]
     assert set(TESTS) == set(get_args(CheckName))
+    assert {path.name for path in (results.parent / "gate").iterdir()} == set(quick.FILES)
 
 
 FAILING: dict[str, tuple[Sequence[Change], CheckName, str, set[str]]] = {
@@ -247,9 +255,7 @@ FAILING: dict[str, tuple[Sequence[Change], CheckName, str, set[str]]] = {
         set(),
     ),
     "another BIOS": ([facts(BIOS="Vendor 2.0 2026")], "context", "BIOS: ", set()),
-    "other isolated CPUs": ([facts(isolated_CPUs="none")], "context", "isolated CPUs: ", set()),
     "slower memory": ([latency(1.055)], "latency", "+5.5 % (", {"idle_latency"}),
-    "faster memory": ([latency(0.94)], "latency", "-6 % (", {"idle_latency"}),
     "less bandwidth": ([bandwidth(0.965)], "bandwidth", "-3.5 % (", {"peak_injection_bandwidth"}),
     "a slower clock": ([clock(0.97)], "clock", "-3 % (", {"core_frequency"}),
     "longer gaps": ([gap(9000.0)], "gap", "CPU 1: 9000 ns, then 9000 ns, accepted at most", {"jitter"}),
@@ -270,7 +276,7 @@ def test_only_the_matching_check_fails(name: str, results: Path, monkeypatch: py
     assert ended.said.splitlines()[-1] == "May we test? No: something has changed."
 
 
-@pytest.mark.parametrize("changes", [latency(1.2), bandwidth(0.5), clock(0.9), gap(1e6), checks(LOADED), checks(FULL)])
+@pytest.mark.parametrize("changes", [latency(1.2), gap(1e6), checks(FULL)])
 def test_what_was_outside_once_passes(changes: Change, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, found, _ = gate(monkeypatch, results, [made(changes)], [made()])
     assert ended.code == GOOD, ended.said
@@ -297,35 +303,22 @@ def test_what_cannot_be_told_is_no_pass(name: str, results: Path, monkeypatch: p
     assert text in skipped[1]
 
 
-@pytest.mark.parametrize("busy", [LOADED, FULL], ids=["load", "memory"])
-def test_a_reading_beside_something_else_does_not_fail(
-    busy: Check, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = made(checks(busy), latency(1.5))
+def test_readings_beside_something_else_do_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = made(checks(LOADED), latency(1.5), gap(9000.0))
     ended, found, stand = gate(monkeypatch, results, [loaded], [loaded])
     assert ended.code == ENVIRONMENT, ended.said
     skipped = {test: message for test, (status, message) in of_sut(found).items() if status == "SKIP"}
-    assert set(skipped) == {TESTS["promises"], TESTS["latency"]}
-    assert skipped[TESTS["promises"]].startswith(f"{busy.title}: expected 6.1.*, found {busy.found}")
-    assert skipped[TESTS["latency"]].endswith(f"; but the SUT was busy: {busy.title}")
-    assert stand.asked[1] == ({"idle_latency", "peak_injection_bandwidth"}, [("testbed1", "sut1")])
-
-
-def test_a_gap_beside_other_load_does_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = made(checks(LOADED), gap(9000.0))
-    ended, found, _ = gate(monkeypatch, results, [loaded], [loaded])
-    assert ended.code == ENVIRONMENT, ended.said
-    status, text = of_sut(found)[TESTS["gap"]]
-    assert status == "SKIP"
-    assert "but the SUT was busy: Other load" in text
+    assert set(skipped) == {TESTS["promises"], TESTS["latency"], TESTS["gap"]}
+    assert skipped[TESTS["promises"]].startswith("Other load: expected 6.1.*, found gcc")
+    for name in ("latency", "gap"):
+        assert skipped[TESTS[name]].endswith("; but the SUT was busy: Other load")
+    assert stand.asked[1] == ({"idle_latency", "peak_injection_bandwidth", "jitter"}, [("testbed1", "sut1")])
 
 
 def test_a_sut_that_is_gone_when_measured_again_keeps_its_first_readings(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = not_begun_document()
-    gone = gone.model_copy(update={"run": gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})})
-    ended, found, _ = gate(monkeypatch, results, [made(latency(1.2), checks(NOT_PROMISED))], [gone])
+    ended, found, _ = gate(monkeypatch, results, [made(latency(1.2), checks(NOT_PROMISED))], [not_begun()])
     assert ended.code == VERDICT_FAILED, ended.said
     assert of_sut(found)[TESTS["promises"]][0] == "FAIL"
     assert of_sut(found)[TESTS["latency"]][1].endswith("outside once")
@@ -349,19 +342,14 @@ def test_a_sut_without_isolated_cpus_has_no_check_of_gaps(results: Path, monkeyp
 
 
 def test_a_sut_that_is_not_reachable_is_undecided(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = not_begun_document()
-    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
-    gone = gone.model_copy(update={"run": run, "attempts": ()})
-    ended, found, _ = gate(monkeypatch, results, [gone])
+    ended, found, _ = gate(monkeypatch, results, [not_begun(attempts=())])
     assert ended.code == ENVIRONMENT, ended.said
     assert set(of_sut(found)) == {TESTS["measured"]}
 
 
 def test_a_sut_that_preflight_refuses_fails_by_what_it_is_not(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = not_begun_document()
     refused = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met"})
-    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
-    gone = gone.model_copy(update={"run": run, "attempts": (attempt(checks=(refused,), capture=None),)})
+    gone = not_begun(attempts=(attempt(checks=(refused,), capture=None),))
     ended, found, _ = gate(monkeypatch, results, [gone])
     assert ended.code == VERDICT_FAILED, ended.said
     assert of_sut(found)[TESTS["promises"]] == ("FAIL", "Kernel release: expected 6.1.*, found 5.4.0-1")
@@ -372,13 +360,11 @@ def test_a_sut_that_is_refused_for_what_an_earlier_run_left_changed_fails(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = Unrestored(setting="turbo", where="no_turbo", wanted="0", found="1", error=None)
-    gone = not_begun_document()
-    told = {
-        "run": gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"}),
-        "attempts": (attempt(capture=None, capture_sha256=None, unrestored=(left,)),),
-        "flags": (flag("NOT_RESTORED", not_restored([left])),),
-    }
-    ended, found, _ = gate(monkeypatch, results, [gone.model_copy(update=told)])
+    gone = not_begun(
+        attempts=(attempt(capture=None, capture_sha256=None, unrestored=(left,)),),
+        flags=(flag("NOT_RESTORED", not_restored([left])),),
+    )
+    ended, found, _ = gate(monkeypatch, results, [gone])
     assert ended.code == VERDICT_FAILED, ended.said
     status, text = of_sut(found)[TESTS["restored"]]
     assert status == "FAIL"
@@ -393,9 +379,7 @@ def test_a_sut_that_cannot_be_measured_now_is_undecided(
     lacking = MET.model_copy(
         update={"name": name, "title": REQUIRED[name].title, "outcome": "not_met", "effect": "blocking"}
     )
-    gone = not_begun_document()
-    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
-    gone = gone.model_copy(update={"run": run, "attempts": (attempt(checks=(lacking,), capture=None),)})
+    gone = not_begun(attempts=(attempt(checks=(lacking,), capture=None),))
     ended, found, stand = gate(monkeypatch, results, [gone])
     assert ended.code == ENVIRONMENT, ended.said
     assert ended.said.splitlines()[-1] == "May we test? Unknown: something could not be decided."
@@ -463,12 +447,6 @@ def test_only_what_is_outside_is_measured_again(results: Path, monkeypatch: pyte
     assert failed == [TESTS["bandwidth"]]
     assert f"  {TESTS['bandwidth']:45}       2       1        0" in ended.said
     assert f"  {TESTS['bandwidth']}: testbed1 / sut3\n      -50 % (" in ended.said
-
-
-def test_files_of_a_gate(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate(monkeypatch, results, [made()])
-    names = {path.name for path in (results.parent / "gate").iterdir()}
-    assert names == set(quick.FILES)
 
 
 def test_a_gate_that_ends_early_leaves_no_answer_of_an_earlier_one(
