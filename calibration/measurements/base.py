@@ -236,13 +236,18 @@ Cell = TypeVar("Cell")
 
 
 class Declaration(ABC, Generic[S, V]):
-    """One measurement kind."""
+    """One measurement kind: a module of this package has an instance ``MEASUREMENT``, which the registry finds."""
 
     kind: ClassVar[str]
+    """Its name in documents."""
     title: ClassVar[str]
+    """Its title on pages."""
     question: ClassVar[str]
+    """The question that it answers, which is the first sentence of its method page."""
     settings: type[S]
+    """A closed model of its settings in a profile; the reference of settings has its docstring."""
     values: type[V]
+    """A closed model of its values in the run document; a value is an ``Estimate``."""
     metric_rows: ClassVar[tuple[MetricRow, ...]]
     """A row for each form of this kind's metrics; the first that fits a name is its row."""
     once: ClassVar[bool] = False
