@@ -23,11 +23,10 @@ class NotComparedError(Exception):
 
 
 class Output(NamedTuple):
-    """What a program printed, and how long it ran."""
+    """What a program printed."""
 
     stdout: str
     stderr: str
-    seconds: float
 
     @property
     def text(self) -> str:

@@ -83,7 +83,6 @@ def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float
 
     Raises ``NotComparedError`` if it does not start, does not end in *timeout_s*, or fails.
     """
-    began = time.monotonic()
     try:
         with subprocess.Popen(
             command,
@@ -107,7 +106,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], timeout_s: float
     if process.returncode != 0:
         lines = stderr.strip().splitlines() or stdout.strip().splitlines() or ["nothing"]
         raise NotComparedError(f"exit code {process.returncode}: {lines[-1][:160]}")
-    return Output(stdout, stderr, time.monotonic() - began)
+    return Output(stdout, stderr)
 
 
 def values_of(contender: Contender) -> dict[str, float]:
@@ -170,11 +169,11 @@ def _enough(contenders: Sequence[Contender], blocks: Sequence[Block], *, late: b
 
 
 def rows_of(quantity: str, contenders: Sequence[Contender], blocks: Sequence[Block]) -> list[Row]:
-    """Return ours (the first of *contenders*) against each other, the best first."""
+    """Return ours (the first of *contenders*) against each other, the best first, in pairs of which neither is 0."""
     ours, *peers = contenders
     rows = []
     for peer in peers:
-        both = [block for block in blocks if ours.label in block and quantity in block.get(peer.label, {})]
+        both = [block for block in blocks if all(block.get(one.label, {}).get(quantity) for one in (ours, peer))]
         if both:
             mine, theirs = ([block[one.label][quantity] for block in both] for one in (ours, peer))
             ratio = spread([one / other for one, other in zip(mine, theirs, strict=True)])

@@ -18,7 +18,7 @@ def captured(name: str) -> str:
 
 
 def printed(text: str) -> Output:
-    return Output(text, "", 1.0)
+    return Output(text, "")
 
 
 READERS: dict[str, tuple[str, Callable[[Output], float], float]] = {
@@ -59,6 +59,8 @@ def test_an_invalid_number_is_refused(name: str, number: str) -> None:
 
 
 def test_wake_ups_beyond_the_histogram_count() -> None:
+    half = "000003 000010\n000004 000030\n000007 000039\n# Histogram Overflows: 1\n"
+    assert outputs.late_us(printed(half), outputs.CYCLICTEST, 0.5) == 4.5
     text = captured("cyclictest")
     (least,) = re.findall(r"^# Min Latencies: (\d+)$", text, re.MULTILINE)
     assert outputs.late_us(printed(text), outputs.CYCLICTEST, 1e-9) == int(least) + 0.5

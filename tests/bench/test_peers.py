@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,11 @@ def test_ours_runs_in_random_order_with_each_peer_and_once_with_itself(compare: 
     assert len(set(alternations)) > 20, "of 24 orders"
 
 
+def test_starts_that_saw_nothing_have_no_ratio(compare: Compare) -> None:
+    made = compare("read-one", sutprobe=always(300.0), mbw=iter([0.0, 200.0] * 50))
+    assert table_of(made)[0] == ("300", "200", "mbw", "1.5 [1.5, 1.5]", "50")
+
+
 def test_a_wide_interval_goes_on_until_the_time_is_over_and_says_so(
     compare: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,11 +121,12 @@ def test_an_interrupted_comparison_prints_complete_alternations(compare: Compare
 
 def test_scouting_takes_medians_and_keeps_a_second_if_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"steady": [100.0, 101.0, 99.0], "as good": [97.0] * 3, "lucky": [50.0, 900.0, 51.0]}
-    given = {label: iter(found) for label, found in rates.items()}
+    given = {label: cycle(found) for label, found in rates.items()}
     monkeypatch.setattr(peers, "values_of", lambda of: {"read": next(given[of.label])})
     offered = [reading("mbw", label) for label in rates]
     session = peers.Session(MACHINE, "", {})
     assert [kept.label for kept in peers.scout(session, "read", offered)] == ["steady", "as good"]
+    assert [kept.label for kept in peers.scout(session, "read", offered[::2])] == ["steady"]
     monkeypatch.undo()
     assert peers.scout(session, "read", [Contender("mbw", "bad", ("false",), {})]) == []
     assert session.not_compared == ["mbw: bad: exit code 1: nothing"]
@@ -172,7 +179,7 @@ def test_bandwidth_peers_use_the_same_bytes() -> None:
 
 def test_all_rates_are_bytes_on_the_bus() -> None:
     def value(quantity: str, label: str, text: str, on: Machine) -> float:
-        return offered(on, quantity)[label].values[quantity](Output(text, "", 1.0))
+        return offered(on, quantity)[label].values[quantity](Output(text, ""))
 
     one, arm = MACHINE.of_section("read-one"), captured("aarch64-four-nodes").of_section("read-one")
     likwid = "Group: 0 Thread 0 running on hwthread 0 - x\nMByte/s:\t\t1200.00\n"
@@ -203,7 +210,7 @@ def test_what_the_searches_found_best_runs_again() -> None:
     searches = list(contenders.our_searches(MACHINE.of_section("L2-all"), "read", "/p"))
     assert [command[command.index("--width") + 1] for command in searches] == ["avx2", "sse2"]
     assert all("--streams 1,2,4,8 --prefetch-bytes 0 --width" in " ".join(command) for command in searches)
-    searched = Output((FIXTURES / "sutprobe" / "max_bandwidth-search.json").read_text(encoding="utf-8"), "", 1.0)
+    searched = Output((FIXTURES / "sutprobe" / "max_bandwidth-search.json").read_text(encoding="utf-8"), "")
     points = read_result(outputs.document_of(searched), BandwidthResult).points
     best = sorted(points, key=lambda point: statistics.median(point.placements[0].windows_mb_s))[-4:]
     made = list(contenders.our_best(MACHINE, "read", "/p", [searched, searched]))
@@ -220,9 +227,9 @@ def test_every_section_reads_what_sutprobe_prints() -> None:
     assert (tuple(offers), sum(map(len, offers.values()))) == (peers.OTHERS, 11)
     for section, (ours, *others) in offers.items():
         text = (FIXTURES / "sutprobe" / f"{recorded[section]}.json").read_text(encoding="utf-8")
-        assert all(read(Output(text, "", 1.0)) > 0.0 for read in ours.values.values())
+        assert all(read(Output(text, "")) > 0.0 for read in ours.values.values())
         assert all(other.values.keys() == ours.values.keys() for other in others)
         failed = {**json.loads(text), "status": "failed", "error": {"code": "deadline", "message": "no time left"}}
         for broken, reason in ((json.dumps(failed), "no time left"), ("not JSON", "sutprobe: ")):
             with pytest.raises(NotComparedError, match=reason):
-                next(iter(ours.values.values()))(Output(broken, "", 1.0))
+                next(iter(ours.values.values()))(Output(broken, ""))
