@@ -11,7 +11,6 @@
 #include "interference.h"
 #include "memory.h"
 #include "option_rows.h"
-#include "pairs.h"
 #include "stopping.h"
 #include "subcommand.h"
 #include "transfer.h"

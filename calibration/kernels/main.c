@@ -3,6 +3,7 @@
  * end, for a signal, for the deadline, or for the reader of stdout to go away, whichever comes first. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,15 +14,18 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "affinity.h"
 #include "allocate.h"
+#include "arch/arch.h"
+#include "cgroup.h"
 #include "clock.h"
-#include "document.h"
 #include "error.h"
 #include "interference.h"
+#include "json.h"
 #include "looking.h"
 #include "memory.h"
 #include "option_rows.h"
@@ -47,6 +51,16 @@ static struct {
 	struct error error;
 	bool measured; /* something */
 } worked;
+
+struct document {
+	int argc;
+	char **argv;
+	uint64_t started_unix_ns, started_raw_ns;
+	struct cgroup_stops stops; /* when it started */
+	struct json parameters, result;
+	struct error error;
+	bool given_up; /* the working thread was not waited for, and may still be at work */
+};
 
 static struct {
 	double deadline_s;
@@ -152,6 +166,87 @@ static int write_whole(const char *text, size_t length)
 			done += (size_t)written;
 	}
 	return 0;
+}
+
+static void build_write(struct json *json)
+{
+	json_object_begin(json, "build");
+	json_text(json, "version", build_info.version);
+	json_text(json, "target", build_info.target);
+	json_text(json, "compiler", build_info.compiler);
+	json_text(json, "flags", build_info.flags);
+	json_text(json, "source_sha256", build_info.source_sha256);
+	json_object_end(json);
+}
+
+static void host_write(struct json *json)
+{
+	struct utsname host = {0};
+	char hypervisor[ARCH_HYPERVISOR_BYTES];
+	(void)uname(&host);
+	json_object_begin(json, "host");
+	json_text(json, "nodename", host.nodename);
+	json_text(json, "release", host.release);
+	json_text(json, "machine", host.machine);
+	json_text(json, "hypervisor", arch_hypervisor(hypervisor) ? hypervisor : NULL);
+	json_object_end(json);
+}
+
+static void looks_write(struct json *json, const struct document *document)
+{
+	if (json_object_known(json, "looking", looking_any())) {
+		looking_write(json);
+		/* Not while the work may still be looking. */
+		if (document->given_up)
+			json_null(json, "interrupts");
+		else
+			interference_whole_write(json, "interrupts");
+		json_object_end(json);
+	}
+}
+
+static void stops_warn(const struct cgroup_stops *before)
+{
+	struct cgroup_stops now = cgroup_stops("");
+	if (now.periods > before->periods)
+		warning_add("CPU_QUOTA",
+		            "the CPU quota of a control group stopped its threads in %" PRIu64
+		            " periods during the measurement, for %.0f ms in total; raise the quota or measure fewer CPUs",
+		            now.periods - before->periods, (double)(now.ns - before->ns) / 1e6);
+}
+
+/* The document, which is alike for all commands around the result of one. */
+static void document_compose(struct json *json, const struct document *document)
+{
+	/* Not while the work may still be at it, and not for a command that was not understood: it timed nothing. */
+	if (!document->given_up && document->error.code != ERROR_USAGE)
+		clock_finish();
+	json_object_begin(json, NULL);
+	json_text(json, "schema", "sutprobe/1");
+	json_text(json, "subcommand", document->argc > 1 ? document->argv[1] : "");
+	json_array_begin(json, "argv");
+	for (int i = 0; i < document->argc; i++)
+		json_text(json, NULL, i ? document->argv[i] : "sutprobe");
+	json_array_end(json);
+	build_write(json);
+	json_text(json, "status", document->error.code == ERROR_NONE ? "ok" : "failed");
+	error_write(json, &document->error);
+	host_write(json);
+	json_u64(json, "started_at_unix_ns", document->started_unix_ns);
+	json_f64(json, "duration_s", (double)(clock_raw_ns() - document->started_raw_ns) / 1e9);
+	clock_write(json, "clock");
+	stops_warn(&document->stops);
+	looking_warn(); /* before the warnings are written */
+	looks_write(json, document);
+	warning_write(json, "warnings");
+	if (document->parameters.text) {
+		json_raw(json, "parameters", &document->parameters);
+	} else {
+		json_object_begin(json, "parameters");
+		json_object_end(json);
+	}
+	json_raw(json, "result", &document->result);
+	json_object_end(json);
 }
 
 static int finish(void)
