@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -32,6 +33,7 @@ from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
+from calibration.measurements.base import GridValues
 from calibration.measurements.metric_rows import MetricRow, Tolerance
 from calibration.nightly.notify import Notification
 from calibration.parsers import read_yaml
@@ -146,8 +148,10 @@ def _command(context: click.Context, parameters: list[click.Parameter]) -> Itera
 
 
 def run_document() -> Iterator[str]:
-    """Yield the fields of the run document and all its models."""
-    return _models("run", RunDocument, {})
+    """Yield the fields of the run document and all its models, and the columns of tables."""
+    kinds = [item.values for item in registry().values() if issubclass(item.values, GridValues)]
+    schemas = {values.__name__: values.row_model().model_json_schema(mode="serialization") for values in kinds}
+    return _models("run", RunDocument, {}, {name: schema["properties"] for name, schema in schemas.items()})
 
 
 def records() -> Iterator[str]:
@@ -160,10 +164,13 @@ def judgement() -> Iterator[str]:
     return _models("judgement", (NightVerdict, BaselineFile, Notification, Explanation), {})
 
 
-def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
+def _models(
+    prefix: str, roots: Any, known: dict[str, str], tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> Iterator[str]:
     """Yield *roots* and the models in them that are not yet *known*, each as a section, in order of appearance.
 
-    *known* is the prefix of the link by name of the model, and is extended.
+    *known* is the prefix of the link by name of the model, and is extended. *tables* has the schemas of the columns in
+    the table of a model.
     """
     schema = TypeAdapter(tuple[roots]).json_schema(mode="serialization")
     models = schema.pop("$defs")
@@ -171,12 +178,14 @@ def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
     known |= dict.fromkeys(waiting, prefix)
     while waiting:
         name = waiting.pop(0)
-        fields = models[name]["properties"]
-        found = dict.fromkeys(inner for inner in REFERENCE.findall(json.dumps(fields)) if inner not in known)
+        fields, columns = models[name]["properties"], tables.get(name, {})
+        found = dict.fromkeys(of for of in REFERENCE.findall(json.dumps([fields, columns])) if of not in known)
         known |= dict.fromkeys(found, prefix)
         waiting = [*found, *waiting]
         yield from ("", f".. _{prefix}-{name}:", *_title(name), models[name]["description"].replace("``None``", "null"))
         yield from _table(("Field", "Type"), ((f"``{field}``", _worded(of, known)) for field, of in fields.items()))
+        if columns:
+            yield from _table(("Column", "Type"), ((f"``{name}``", _worded(of, known)) for name, of in columns.items()))
 
 
 def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool = False) -> str:

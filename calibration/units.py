@@ -89,14 +89,9 @@ def half(shown: Shown | None) -> float | None:
     return None if shown is None or shown.interval is None else (shown.interval[1] - shown.interval[0]) / 2
 
 
-def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
-    """Return the values of a matrix of estimates."""
-    return [[None if cell is None else cell.value for cell in row] for row in cells]
-
-
-def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
-    """Return the half-widths of a matrix of estimates."""
-    return [[half(cell) for cell in row] for row in cells]
+def number(cell: Estimate | float | None) -> float | None:
+    """Return the value of an estimate, and a number as it is."""
+    return cell.value if isinstance(cell, Estimate) else cell
 
 
 def percent(share: float | None, digits: int = 2) -> str:

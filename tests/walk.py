@@ -14,8 +14,8 @@ def estimates(value: object) -> Iterator[Estimate]:
     if isinstance(value, Estimate):
         yield value
     elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from estimates(getattr(value, name))
+        for _, part in value:
+            yield from estimates(part)
     elif isinstance(value, dict):
         for item in value.values():
             yield from estimates(item)

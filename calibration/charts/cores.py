@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from calibration import units
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
-from calibration.charts.matrices import Cells, Matrix, heat_map
+from calibration.charts.matrices import Matrix, heat_map
 from calibration.statistics import Estimate
 
 MAX_NUMBERED_COLUMNS = 16  # most columns of a matrix with numbers in its cells
@@ -32,23 +32,22 @@ class Strip(NamedTuple):
 
 def pairs_chart(
     measurement: Measured[Any],
-    cpus: Sequence[int],
-    nodes: Sequence[int],
-    latency_ns: Cells,
+    node_of: Mapping[int, int],
+    latencies_ns: Mapping[tuple[int, ...], Estimate],
     *,
     strips: Iterable[Strip],
     domains: Sequence[Sequence[int]],
 ) -> Chart | None:
-    """Return latency (ns) between blocks of *cpus*, and *strips*; ``None`` for two CPUs.
+    """Return latency (ns) between blocks of CPUs, and *strips*; ``None`` for two CPUs.
 
-    *nodes* are those of the CPUs, *latency_ns* has one row per CPU, *domains* are the CPUs behind each last-level
-    cache. A block's value is the median of its measured pairs.
+    *node_of* has the node of each CPU, *latencies_ns* those of the measured pairs, *domains* the CPUs behind each
+    last-level cache. A block's value is the median of its measured pairs.
     """
-    if len(cpus) <= 2:
+    if len(node_of) <= 2:
         return None
     caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
     parts = []
-    if matrix := _blocks(cpus, nodes, latency_ns, domains):
+    if matrix := _blocks(node_of, latencies_ns, domains):
         parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= MAX_NUMBERED_COLUMNS))
         caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     rows: list[Json] = [
@@ -81,33 +80,30 @@ def pairs_chart(
 
 
 def _blocks(
-    cpus: Sequence[int], nodes: Sequence[int], latency_ns: Cells, domains: Sequence[Sequence[int]]
+    node_of: Mapping[int, int], latencies_ns: Mapping[tuple[int, ...], Estimate], domains: Sequence[Sequence[int]]
 ) -> Matrix | None:
     """Return the matrix by last-level cache, by node or by CPU, whichever shows most; ``None`` if none does."""
-    matrix_of = partial(_matrix, cpus, latency_ns)
-    if len(cpus) <= MAX_CPU_ROWS:
-        return matrix_of({str(cpu): [cpu] for cpu in cpus}, "CPU")
-    measured = set(cpus)
-    caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in measured])]
+    matrix_of = partial(_matrix, latencies_ns)
+    if len(node_of) <= MAX_CPU_ROWS:
+        return matrix_of({str(cpu): [cpu] for cpu in node_of}, "CPU")
+    caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in node_of])]
     if 1 < len(caches) <= MAX_BLOCKS:
         title = "last-level cache: its CPUs"
         matrix = matrix_of({f"{n}: {units.cpus(here)}": here for n, here in enumerate(caches, 1)}, title)
         if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
             return matrix
-    node_of = dict(zip(cpus, nodes, strict=True))
-    blocks = {str(node): [cpu for cpu in cpus if node_of[cpu] == node] for node in sorted(set(nodes))}
+    blocks = {str(node): [cpu for cpu in node_of if node_of[cpu] == node] for node in sorted({*node_of.values()})}
     return matrix_of(blocks, "node") if len(blocks) > 1 else None
 
 
-def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequence[int]], title: str) -> Matrix:
+def _matrix(
+    latencies_ns: Mapping[tuple[int, ...], Estimate], blocks: Mapping[str, Sequence[int]], title: str
+) -> Matrix:
     """Return the median latency of the measured pairs between *blocks*, by name."""
-    known_ns = [[None if cell is None else base.bounds(cell)[0] for cell in row] for row in latency_ns]
-    place = {cpu: index for index, cpu in enumerate(cpus)}
-    members = [[place[cpu] for cpu in block] for block in blocks.values()]
 
     def middle(writers: Sequence[int], readers: Sequence[int]) -> float | None:
-        pairs = (known_ns[writer][reader] for writer in writers for reader in readers)
-        known = [value for value in pairs if value is not None]
+        pairs = (latencies_ns.get((writer, reader)) for writer in writers for reader in readers)
+        known = [base.bounds(latency)[0] for latency in pairs if latency is not None]
         return rounded(median(known)) if known else None
 
     return Matrix(
@@ -115,7 +111,7 @@ def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequenc
         "ns",
         list(blocks),
         [name.partition(":")[0] for name in blocks],
-        [[middle(writers, readers) for readers in members] for writers in members],
+        [[middle(writers, readers) for readers in blocks.values()] for writers in blocks.values()],
         row_title=f"writer's {title}",
         column_title="reader's",
     )

@@ -24,8 +24,8 @@ class Matrix:
 
     what: str
     unit: str
-    rows: Sequence[str]
-    columns: Sequence[str]
+    rows: Sequence[object]
+    columns: Sequence[object]
     cells: Cells
     scale: float = 1.0
     row_title: str = "CPUs of node"
@@ -35,14 +35,6 @@ class Matrix:
     def known(self) -> list[float]:
         """The known values, divided by the scale."""
         return [base.bounds(cell, self.scale)[0] for row in self.cells for cell in row if cell is not None]
-
-
-def node_matrix(
-    what: str, unit: str, nodes: tuple[Sequence[int], Sequence[int]], cells: Cells, scale: float = 1.0
-) -> Matrix:
-    """Return *cells* from the CPUs of the first *nodes* (rows) to the memory of the second (columns)."""
-    rows, columns = ([*map(str, those)] for those in nodes)
-    return Matrix(what, unit, rows, columns, cells, scale)
 
 
 def matrices_chart(
@@ -73,7 +65,7 @@ def _rows(matrix: Matrix) -> Iterator[Json]:
     for row, line in zip(matrix.rows, matrix.cells, strict=True):
         for column, cell in zip(matrix.columns, line, strict=True):
             value = None if cell is None else base.bounds(cell, matrix.scale)[0]
-            found: Json = {"r": row, "c": column, "v": value, "t": units.significant(value, 3)}
+            found: Json = {"r": str(row), "c": str(column), "v": value, "t": units.significant(value, 3)}
             if isinstance(cell, Estimate) and cell.half_width is not None:
                 found["h"] = f"±{units.percent(cell.half_width)}"
             yield found
@@ -107,7 +99,7 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
         title=f"{matrix.what}, {matrix.unit}",
         view={"fill": base.ABSENT},
         encoding={
-            "x": {"field": "c", "type": "nominal", "sort": list(matrix.columns), "axis": header | above},
-            "y": {"field": "r", "type": "nominal", "sort": list(matrix.rows), "axis": header | {"title": None}},
+            "x": {"field": "c", "type": "nominal", "sort": [*map(str, matrix.columns)], "axis": header | above},
+            "y": {"field": "r", "type": "nominal", "sort": [*map(str, matrix.rows)], "axis": header | {"title": None}},
         },
     )

@@ -9,7 +9,7 @@ without a unit has no values.
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from calibration.errors import InputError
 from calibration.formats.lines import (
@@ -34,23 +34,20 @@ from calibration.formats.mlc_sections import (
     section_kind,
     split_outputs,
 )
-from calibration.formats.mlc_tables import homed_tables, scaled_row, tables_in
+from calibration.formats.mlc_tables import homed_tables, scaled, tables_in
 from calibration.formats.mlc_units import BANDWIDTH_UNIT, LATENCY_UNIT, RATE_WORD, TIME, TIME_WORD, unit_size
 from calibration.formats.readings import (
     NotRead,
     Read,
-    ReadBandwidthMatrix,
-    ReadC2cLatency,
     ReadIdleLatency,
     Reading,
-    ReadLatencyMatrix,
     ReadLoadedLatency,
     ReadLoadedPoint,
-    ReadMaxBandwidth,
-    ReadPeakInjectionBandwidth,
+    ReadMixes,
     ReadValues,
     inconsistency,
     joined,
+    read_table,
 )
 from calibration.measurements.traffic import MIXES
 from calibration.mlc import NAME
@@ -189,23 +186,15 @@ def _matrix(section: Section, options: Sequence[str]) -> Iterator[ReadValues]:
         section.missing.append(NO_UNIT)
         return
     for table in tables:
-        rows = {
-            row: scaled_row(cells, scale)
-            for row, cells in table.rows.items()
-            if any(cell is not None for cell in cells)
-        }
-        if not rows:
-            continue
-        nodes, columns, cells = tuple(rows), table.columns, tuple(rows.values())
-        if section.kind == "bandwidth_matrix":
-            yield ReadBandwidthMatrix(cpu_nodes=nodes, memory_nodes=columns, bandwidth_mb_s=cells)
-        elif table.label not in CPUS and "-a" not in options:
-            yield ReadLatencyMatrix(cpu_nodes=nodes, memory_nodes=columns, latency_ns=cells)
+        cells = list(scaled(table, scale))
+        if section.kind == "bandwidth_matrix" or (table.label not in CPUS and "-a" not in options):
+            column = "latency_ns" if section.kind == "latency_matrix" else "bandwidth_mb_s"
+            rows = [{"cpu_node": row, "memory_node": node, column: cell} for row, node, cell in cells]
+            yield from read_table(section.kind, rows)
         else:
-            for cpu, row in rows.items():
-                for node, cell in zip(columns, row, strict=True):
-                    if cell is not None:
-                        yield ReadIdleLatency(cpu=cpu, node=node, latency_ns=cell, clocks=None, clock=None)
+            for cpu, node, cell in cells:
+                if cell is not None:
+                    yield ReadIdleLatency(cpu=cpu, node=node, latency_ns=cell, clocks=None, clock=None)
 
 
 def _mixes(section: Section, _options: Sequence[str]) -> Iterator[ReadValues]:
@@ -230,8 +219,7 @@ def _mixes(section: Section, _options: Sequence[str]) -> Iterator[ReadValues]:
     elif absent := [mix for mix in MIXES if mix not in found]:
         section.missing.append(f"no value for {', '.join(absent)}")
     if found:
-        kind = ReadMaxBandwidth if section.kind == "max_bandwidth" else ReadPeakInjectionBandwidth
-        yield kind(bandwidth_mb_s=found)
+        yield ReadMixes(kind=section.kind, bandwidth_mb_s=found)
 
 
 SWEEP_UNITS: Final = {"latency": TIME_WORD, "bandwidth": RATE_WORD}
@@ -298,25 +286,17 @@ def _c2c_latency(section: Section, _options: Sequence[str]) -> Iterator[ReadValu
         if match is None:
             rest.append(line)
         elif (value := number(match[2])) is not None and not line.cut:
-            local[match[1].lower()] = value * scale
+            local[f"local_{match[1].lower()}"] = value * scale
         elif match[2] != "-":
             section.missing.append(f"local {match[1].upper()}: not a latency, or cut off: {shortened(match[2])}")
-    tables = homed_tables(section, rest)
-    nodes = next((table.columns for table in tables.values()), ())
-    matrices = {
-        homed: tuple(scaled_row(table.rows.get(node, table.row([])), scale) for node in nodes)
-        for homed, table in tables.items()
-    }
-    if not any(cell is not None for matrix in matrices.values() for row in matrix for cell in row):
-        nodes, matrices = (), {}
-    if local or matrices:
-        yield ReadC2cLatency(
-            local_hit_ns=local.get("hit"),
-            local_hitm_ns=local.get("hitm"),
-            nodes=nodes,
-            remote_hitm_writer_homed_ns=matrices.get("writer", ()),
-            remote_hitm_reader_homed_ns=matrices.get("reader", ()),
-        )
+    rows: list[dict[str, Any]] = [{"transfer": kind, "latency_ns": local[kind]} for kind in sorted(local)]
+    for homed, table in sorted(homed_tables(section, rest).items(), reverse=True):
+        rows += [
+            {"transfer": f"remote_hitm_{homed}_homed", "writer_node": row, "reader_node": node, "latency_ns": cell}
+            for row, node, cell in scaled(table, scale)
+            if row in table.columns
+        ]
+    yield from read_table(section.kind, rows)
 
 
 def _scale(section: Section) -> float | None:

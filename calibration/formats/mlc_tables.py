@@ -2,17 +2,18 @@
 """Tables of nodes in the output of Intel MLC."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from calibration.cpulists import MAX_ID
 from calibration.formats.lines import Line, first_of, number, shortened, whole_number
 from calibration.formats.mlc_sections import HEADER, HOMED, Section
-from calibration.formats.readings import Row
 
 MAX_COLUMNS: Final = 256
 """Linux on the largest machine sold has fewer nodes; a square of as many as fit into a line would fill the memory."""
+
+Row = tuple[float | None, ...]
 
 LARGE: Final = 16
 """A square of more nodes than this is not completed from a few rows."""
@@ -144,6 +145,9 @@ def homed_tables(section: Section, lines: Sequence[Line]) -> dict[str, Table]:
     return tables
 
 
-def scaled_row(cells: Row, scale: float) -> Row:
-    """Return *cells* times *scale*."""
-    return tuple(None if cell is None else cell * scale for cell in cells)
+def scaled(table: Table, scale: float) -> Iterator[tuple[int, int, float | None]]:
+    """Yield row, column and value times *scale* of each cell of *table*, without rows that have no value."""
+    for row, cells in table.rows.items():
+        if any(cell is not None for cell in cells):
+            for column, cell in zip(table.columns, cells, strict=True):
+                yield row, column, None if cell is None else cell * scale

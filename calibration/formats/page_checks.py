@@ -16,19 +16,13 @@ from calibration.formats.lines import first_of, shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
 from calibration.formats.readings import (
     Inconsistency,
-    ReadBandwidthMatrix,
-    ReadC2cLatency,
     Reading,
     ReadJitter,
-    ReadLatencyMatrix,
     ReadLoadedLatency,
-    ReadMatrix,
-    ReadMaxBandwidth,
     ReadMixes,
-    ReadPeakInjectionBandwidth,
+    ReadTable,
     inconsistency,
 )
-from calibration.measurements.base import cells_of
 
 MACHINES: Final = (
     ("Arm", "aarch64", r"taishan|kunpeng|cortex|neoverse|thunderx|altra|ampere|graviton|grace\b|\barm\b|aarch64"),
@@ -109,8 +103,8 @@ def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Itera
             yield from _isolation(reading, reading.values.cpu, isolcpus, isolated)
         elif isinstance(reading.values, ReadLoadedLatency):
             yield from _sweep(reading.id, reading.values)
-        elif isinstance(reading.values, ReadMatrix):
-            yield from _own_memory(reading.id, reading.values)
+        elif cells := _cells(reading):
+            yield from _own_memory(reading.id, cells, latency=reading.values.kind == "latency_matrix")
     yield from _maxima(readings)
     yield from _sizes(facts, readings)
 
@@ -248,15 +242,21 @@ def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
             )
 
 
-def _own_memory(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
+def _cells(reading: Reading) -> Mapping[tuple[int, ...], float]:
+    """Return the values of a matrix of nodes by node of the CPUs and of the memory; empty for other kinds."""
+    columns = {"latency_matrix": "latency_ns", "bandwidth_matrix": "bandwidth_mb_s"}
+    if isinstance(reading.values, ReadTable) and (column := columns.get(reading.values.kind)):
+        return reading.values.table.cells(column)
+    return {}
+
+
+def _own_memory(where: str, cells: Mapping[tuple[int, ...], float], *, latency: bool) -> Iterator[Inconsistency]:
     """Yield the nodes whose memory another node reaches faster than they do themselves.
 
     Memory without CPUs is nobody's own, and a node's own memory need not be the fastest that it reaches (HBM, a node
     with few modules). Nor need its CPUs be the most: bandwidth contradicts only if it exceeds the reader's own too.
     """
-    latency = isinstance(values, ReadLatencyMatrix)
     unit = "ns" if latency else "MB/s"
-    cells = {(row, column): cell for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.rows)}
     for (reader, node), value in cells.items():
         own, readers_own = cells.get((node, node)), cells.get((reader, reader))
         if reader == node or own is None or readers_own is None:
@@ -272,8 +272,8 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     Printed values are exact, and a maximum is that of the text's own values. Several peaks or maxima cannot be
     matched.
     """
-    _, peak = _only(readings, ReadPeakInjectionBandwidth)
-    where, top = _only(readings, ReadMaxBandwidth)
+    _, peak = _only(readings, "peak_injection_bandwidth")
+    where, top = _only(readings, "max_bandwidth")
     for mix, value in peak.items():
         if mix in top and value > top[mix]:
             below = f"{(1 - top[mix] / value) * 100:.2f} % below the peak injection bandwidth of the same page"
@@ -282,28 +282,31 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
         return
     whole = max(mixes[MIX] for mixes in (peak, top) if MIX in mixes)
     for reading in readings:
-        matrix = reading.values
-        if not isinstance(matrix, ReadBandwidthMatrix) or len(matrix.cpu_nodes) < 2:
-            continue
-        for row, node, value in cells_of(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
-            if node in matrix.cpu_nodes and value > whole * (1 + BANDWIDTH_APART):
+        cells = _cells(reading) if reading.values.kind == "bandwidth_matrix" else {}
+        own = {row for row, _ in cells}
+        for (row, node), value in cells.items():
+            if len(own) > 1 and node in own and value > whole * (1 + BANDWIDTH_APART):
                 reason = f"node {row} reads of node {node} {value:g} MB/s, all CPUs together move {whole:g} MB/s"
                 yield inconsistency("ORDER", reading.id, reason)
 
 
-def _only(readings: Sequence[Reading], kind: type[ReadMixes]) -> tuple[str, Mapping[str, float]]:
+def _only(readings: Sequence[Reading], kind: str) -> tuple[str, Mapping[str, float]]:
     """Return the identifier and the values of the only reading of *kind*; empty without one or with several."""
-    found = [(reading.id, reading.values.bandwidth_mb_s) for reading in readings if isinstance(reading.values, kind)]
+    found = [
+        (reading.id, reading.values.bandwidth_mb_s)
+        for reading in readings
+        if isinstance(reading.values, ReadMixes) and reading.values.kind == kind
+    ]
     return found[0] if len(found) == 1 else ("", {})
 
 
 def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     nodes: dict[str, set[int]] = {}
     for reading in readings:
-        if isinstance(reading.values, ReadMatrix):
-            nodes[reading.id] = {*reading.values.cpu_nodes, *reading.values.memory_nodes}
-        elif isinstance(reading.values, ReadC2cLatency) and reading.values.nodes:
-            nodes[reading.id] = set(reading.values.nodes)
+        if isinstance(reading.values, ReadTable):
+            labels = {label for row in reading.values.table.rows for label in reading.values.table.labels_of(row)}
+            if found := {label for label in labels if isinstance(label, int)}:
+                nodes[reading.id] = found
     if not nodes:
         return
     first, *others = nodes

@@ -7,18 +7,15 @@ text states an uncertainty. Missing values are ``None``.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from calibration.measurements import row_of
-from calibration.measurements.base import Metric, cells_of
+from calibration.measurements import declaration
+from calibration.measurements.base import Metric
+from calibration.measurements.table import Table, TableRow
 from calibration.model import Model
 from calibration.sutprobe.jitter import JitterInterval
-
-Row = tuple[float | None, ...]
-Named = tuple[str, str, float]
-"""Name, title and value of a metric."""
 
 SUFFIXES: Final = ("_ns", "_ticks", "_mb_s")
 """Ends of the names of values that an own measurement has with an interval."""
@@ -31,22 +28,14 @@ class ReadValues(Model):
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the metrics, named like those of a measurement of the kind."""
-        for name, title, value in self._named():
-            row = row_of(name)
-            yield Metric(
-                name=name,
-                title=title,
-                value=value,
-                unit=row.unit,
-                interval=None,
-                coverage=None,
-                estimator=None,
-                placements=None,
-                better=row.better,
-            )
-
-    def _named(self) -> Iterator[Named]:
         raise NotImplementedError
+
+    def fields(self) -> dict[str, Any]:
+        """Return the values as plain fields."""
+        return self.model_dump()
+
+    def _metric(self, name: str, title: str, value: float) -> Metric:
+        return declaration(self.kind).metric(name, title, value)
 
 
 class ReadJitter(ReadValues):
@@ -64,10 +53,11 @@ class ReadJitter(ReadValues):
     ticks: str | None
     intervals: tuple[JitterInterval, ...]
 
-    def _named(self) -> Iterator[Named]:
-        name, title = ("", "") if self.cpu is None else (f".cpu{self.cpu}", f", CPU {self.cpu}")
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the median jitter of an interval."""
+        name, title = ("", "") if self.cpu is None else (f"cpu{self.cpu}.", f", CPU {self.cpu}")
         ticks = median(interval.inst_jitter_cycles for interval in self.intervals)
-        yield f"jitter{name}.inst_jitter_ticks", f"Jitter per interval{title}", ticks
+        yield self._metric(f"{name}inst_jitter_ticks", f"Jitter per interval{title}", ticks)
 
 
 class ReadIdleLatency(ReadValues):
@@ -80,79 +70,26 @@ class ReadIdleLatency(ReadValues):
     clocks: float | None
     clock: str | None
 
-    def _named(self) -> Iterator[Named]:
-        name, title = "idle_latency", "Idle latency"
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the latency."""
+        name, title = "", "Idle latency"
         if self.cpu is not None:
-            name, title = f"{name}.cpu{self.cpu}", f"{title}, CPU {self.cpu}"
+            name, title = f"cpu{self.cpu}.", f"{title}, CPU {self.cpu}"
             if self.node is not None:
-                name, title = f"{name}.node{self.node}", f"{title} to memory of node {self.node}"
-        yield f"{name}.latency_ns", title, self.latency_ns
-
-
-class ReadMatrix(ReadValues):
-    """A value for the CPUs of ``cpu_nodes`` (rows) and the memory of ``memory_nodes`` (columns)."""
-
-    cpu_nodes: tuple[int, ...]
-    memory_nodes: tuple[int, ...]
-
-    field: ClassVar[str]
-    title: ClassVar[str]
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The values, one row per node of ``cpu_nodes``."""
-        rows: tuple[Row, ...] = getattr(self, self.field)
-        return rows
-
-    def _named(self) -> Iterator[Named]:
-        for row, column, value in cells_of(self.cpu_nodes, self.memory_nodes, self.rows):
-            yield f"{self.kind}.{row}.{column}.{self.field}", self.title.format(row, column), value
-
-
-class ReadLatencyMatrix(ReadMatrix):
-    """Latency of loads."""
-
-    kind: Literal["latency_matrix"] = "latency_matrix"
-    latency_ns: tuple[Row, ...]
-
-    field: ClassVar[str] = "latency_ns"
-    title: ClassVar[str] = "Latency, CPUs of node {} to memory of node {}"
-
-
-class ReadBandwidthMatrix(ReadMatrix):
-    """Bandwidth of reads."""
-
-    kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
-    bandwidth_mb_s: tuple[Row, ...]
-
-    field: ClassVar[str] = "bandwidth_mb_s"
-    title: ClassVar[str] = "Read bandwidth, CPUs of node {} from memory of node {}"
+                name, title = f"{name}node{self.node}.", f"{title} to memory of node {self.node}"
+        yield self._metric(f"{name}latency_ns", title, self.latency_ns)
 
 
 class ReadMixes(ReadValues):
-    """Bandwidth in MB/s by mix, as moved by memory."""
+    """Bandwidth in MB/s by mix, as moved by memory: in one shape, or the best of a search for each mix."""
 
+    kind: Literal["peak_injection_bandwidth", "max_bandwidth"]
     bandwidth_mb_s: dict[str, float]
 
-    title: ClassVar[str]
-
-    def _named(self) -> Iterator[Named]:
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the bandwidth of each mix."""
         for mix, value in self.bandwidth_mb_s.items():
-            yield f"{self.kind}.{mix}.bandwidth_mb_s", f"{self.title}, {mix}", value
-
-
-class ReadPeakInjectionBandwidth(ReadMixes):
-    """Bandwidth in one shape."""
-
-    kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
-    title: ClassVar[str] = "Peak injection bandwidth"
-
-
-class ReadMaxBandwidth(ReadMixes):
-    """The best bandwidth of a search for each mix."""
-
-    kind: Literal["max_bandwidth"] = "max_bandwidth"
-    title: ClassVar[str] = "Maximum bandwidth"
+            yield self._metric(f"{mix}.bandwidth_mb_s", f"{declaration(self.kind).title}, {mix}", value)
 
 
 class ReadLoadedPoint(Model):
@@ -169,51 +106,50 @@ class ReadLoadedLatency(ReadValues):
     kind: Literal["loaded_latency"] = "loaded_latency"
     points: tuple[ReadLoadedPoint, ...]
 
-    def _named(self) -> Iterator[Named]:
+    def metrics(self) -> Iterator[Metric]:
         """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
         points = {point.inject_delay: point for point in self.points}
         for delay in dict.fromkeys((min(points), max(points))):
             title = f"Latency under load, inject delay {delay}"
-            yield f"loaded_latency.{delay}.latency_ns", title, points[delay].latency_ns
+            yield self._metric(f"{delay}.latency_ns", title, points[delay].latency_ns)
         delay = min(points)
         title = f"Bandwidth beside the probe, inject delay {delay}"
-        yield f"loaded_latency.{delay}.bandwidth_mb_s", title, points[delay].bandwidth_mb_s
+        yield self._metric(f"{delay}.bandwidth_mb_s", title, points[delay].bandwidth_mb_s)
 
 
-class ReadC2cLatency(ReadValues):
-    """Latency of a line in another core's cache; matrices are writers' nodes (rows) by readers' nodes."""
+class ReadTable(ReadValues):
+    """The table of an own measurement of the kind, with numbers for those of its estimates that the text has."""
 
-    kind: Literal["c2c_latency"] = "c2c_latency"
-    local_hit_ns: float | None
-    local_hitm_ns: float | None
-    nodes: tuple[int, ...]
-    remote_hitm_writer_homed_ns: tuple[Row, ...]
-    remote_hitm_reader_homed_ns: tuple[Row, ...]
+    kind: Literal["latency_matrix", "bandwidth_matrix", "c2c_latency"]
+    table: Table
 
-    def _named(self) -> Iterator[Named]:
-        for name, value in (("hit", self.local_hit_ns), ("hitm", self.local_hitm_ns)):
-            if value is not None:
-                yield f"c2c_latency.local_{name}_ns", f"Cache-to-cache latency, local {name.upper()}", value
-        matrices = {"writer": self.remote_hitm_writer_homed_ns, "reader": self.remote_hitm_reader_homed_ns}
-        for homed, matrix in matrices.items():
-            for writer, reader, cell in cells_of(self.nodes, self.nodes, matrix) if matrix else ():
-                title = f"HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
-                name = f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns"
-                yield name, f"Cache-to-cache latency, {title}", cell
+    @model_validator(mode="after")
+    def _typed(self) -> Self:
+        declaration(self.kind).values.check(self.table, read=True)
+        return self
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the kind's metrics that the text has."""
+        yield from declaration(self.kind).table_metrics(self.table)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the table as plain fields, in the layout of the text."""
+        return {"kind": self.kind, **declaration(self.kind).values.printed(self.table)}
+
+
+def read_table(kind: str, rows: Sequence[dict[str, Any]]) -> Iterator[ReadTable]:
+    """Yield the table of *rows*, in which labels that the text does not have are ``None``; nothing without rows."""
+    axes = tuple(declaration(kind).values.axes)
+    if rows:
+        made = tuple(TableRow(dict.fromkeys(axes) | row) for row in rows)
+        yield ReadTable(kind=kind, table=Table(axes=axes, rows=made))
 
 
 if TYPE_CHECKING:
     AnyReadValues = ReadValues
 else:
     AnyReadValues = Annotated[
-        ReadJitter
-        | ReadBandwidthMatrix
-        | ReadPeakInjectionBandwidth
-        | ReadMaxBandwidth
-        | ReadLatencyMatrix
-        | ReadIdleLatency
-        | ReadLoadedLatency
-        | ReadC2cLatency,
+        ReadJitter | ReadMixes | ReadIdleLatency | ReadLoadedLatency | ReadTable,
         Field(discriminator="kind"),
     ]
 
@@ -248,13 +184,13 @@ class NotRead(Model):
 
 def flat(reading: Reading) -> dict[str, Any]:
     """Return *reading* as a JSON object: the fields of its values, and null as interval and prediction of each."""
-    fields = reading.model_dump(mode="json")
-    return {"complete": reading.complete, **fields, **_with_intervals(fields.pop("values"))}
+    fields = reading.model_dump(mode="json", exclude={"values"})
+    return {"complete": reading.complete, **fields, **_with_intervals(reading.values.fields())}
 
 
 def _with_intervals(values: Any) -> Any:
     """Return *values* with a null ``<name>_interval`` and ``<name>_prediction`` beside every value."""
-    if isinstance(values, list):
+    if isinstance(values, list | tuple):
         return [_with_intervals(value) for value in values]
     if not isinstance(values, dict):
         return values

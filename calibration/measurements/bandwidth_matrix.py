@@ -2,24 +2,21 @@
 """Bandwidth matrix: read bandwidth from the CPUs of each node to the memory of each node."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from calibration.charts.base import Chart
-from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
+from calibration.charts.matrices import matrices_chart
 from calibration.counters.volume import CountedBytes
-from calibration.errors import InputError
 from calibration.measurements.base import (
     MeasuredRun,
-    Metric,
     Parsed,
     Planned,
     Step,
-    Values,
-    cells_of,
     require_any,
 )
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -50,23 +47,17 @@ class BandwidthMatrixSettings(CountedTrafficSettings):
     shape: Shape | None = None
 
 
-class BandwidthMatrixValues(Values):
-    """Read bandwidth in MB/s from the memory of ``memory_nodes`` (columns) by all CPUs of ``cpu_nodes`` (rows).
+class BandwidthMatrixValues(NodeMatrixValues):
+    """Read bandwidth in MB/s from the memory of each node by all CPUs of each node.
 
-    A cell without a value is ``None`` and listed in ``missing``. ``counted`` has the same shape, ``None`` without
-    hardware counters.
+    ``counted`` is what hardware counters counted meanwhile, ``None`` without them.
     """
 
     kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
-    cpu_nodes: tuple[int, ...]
-    memory_nodes: tuple[int, ...]
     setting: Setting
-    bandwidth_mb_s: tuple[tuple[Estimate | None, ...], ...]
-    counted: tuple[tuple[CountedBytes | None, ...], ...] | None = None
 
-    def matrix(self) -> Matrix:
-        """Return the bandwidths for a chart, in GB/s."""
-        return node_matrix("Read bandwidth", "GB/s", (self.cpu_nodes, self.memory_nodes), self.bandwidth_mb_s, 1e3)
+    columns: ClassVar = {"bandwidth_mb_s": Estimate | None, "counted": CountedBytes | None}
+    drawn = ("bandwidth_mb_s", "Read bandwidth", "GB/s", 1e3)
 
 
 class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
@@ -77,6 +68,11 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
     question = "How much do the CPUs of each node read from the memory of each node?"
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
+    titles: ClassVar = {
+        "{cpu_node}.{memory_node}.bandwidth_mb_s": (
+            "Read bandwidth, CPUs of node {cpu_node} from memory of node {memory_node}"
+        )
+    }
     main_chart_rank = 41
     metric_rows = tuple(
         bandwidth(
@@ -125,18 +121,25 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         points = read_result(document, BandwidthResult).points
-        target = step.target_half_width
-        cells = {
-            (sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target, sut.context) for point in points
+        cells = [mix_bandwidth(point, step.target_half_width, sut.context) for point in points]
+        table = BandwidthMatrixValues.table_of(
+            {
+                "cpu_node": sut.node_of(point.cpus[0]),
+                "memory_node": point.nodes[0],
+                "bandwidth_mb_s": cell and cell.bandwidth_mb_s,
+                "counted": cell and cell.counted,
+            }
+            for point, cell in zip(points, cells, strict=True)
+        )
+        measured = {
+            f"node {row.cpu_node} from {row.memory_node}": cell
+            for row, cell in zip(table.rows, cells, strict=True)
+            if cell is not None
         }
-        rows = tuple(dict.fromkeys(row for row, _ in cells))
-        columns = tuple(dict.fromkeys(column for _, column in cells))
-        if len(rows) * len(columns) != len(points):
-            raise InputError(f"{len(points)} cells for {len(rows)} x {len(columns)} nodes")
-        measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
         require_any(measured, points, "cell")
         flags: list[Flag] = [*traffic_flags(sut, document, points, measured)]
-        local = {row: cell.bandwidth_mb_s.value for (row, column), cell in cells.items() if cell and row == column}
+        found = table.cells("bandwidth_mb_s")
+        local = {row: cell.value for (row, column), cell in found.items() if row == column}
         if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
             low, high = min(local, key=lambda node: local[node]), max(local, key=lambda node: local[node])
             flags.append(
@@ -144,20 +147,7 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
             )
         yield Parsed(
             id=step.id,
-            values=BandwidthMatrixValues(
-                cpu_nodes=rows,
-                memory_nodes=columns,
-                setting=setting_of(points[0]),
-                bandwidth_mb_s=tuple(
-                    tuple(cell.bandwidth_mb_s if (cell := cells[row, column]) else None for column in columns)
-                    for row in rows
-                ),
-                counted=tuple(
-                    tuple(cell.counted if (cell := cells[row, column]) else None for column in columns) for row in rows
-                )
-                if any(cell.counted for cell in measured.values())
-                else None,
-            ),
+            values=BandwidthMatrixValues(table=table, setting=setting_of(points[0])),
             flags=tuple(flags),
             missing=missing_points(points),
         )
@@ -165,13 +155,7 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return bandwidth between nodes; ``None`` for a single node, or if the chart of latencies includes it."""
         measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
-        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
-
-    def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
-        """Yield every cell that has a value."""
-        for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.bandwidth_mb_s):
-            title = f"Read bandwidth, CPUs of node {row} from memory of node {column}"
-            yield self.metric(f"{row}.{column}.bandwidth_mb_s", title, cell)
+        return matrices_chart("numa", [found.values.matrix(found.values.table) for found in measured], width, measured)
 
 
 MEASUREMENT = BandwidthMatrix()

@@ -8,9 +8,10 @@ finds the modules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError, create_model, model_validator
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
@@ -18,7 +19,8 @@ from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
 from calibration.measurements.sut import Sut
-from calibration.model import Model
+from calibration.measurements.table import Table, TableRow
+from calibration.model import Model, fault_of
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.trust import Trust, trust_of
@@ -168,6 +170,67 @@ class Values(Model):
     kind: str
 
 
+class GridValues(Values):
+    """Base of the values of a kind with a grid: ``table`` has the kind's ``axes`` and ``columns``, of these types."""
+
+    table: Table
+
+    axes: ClassVar[Mapping[str, Any]]
+    columns: ClassVar[Mapping[str, Any]]
+
+    @property
+    def points(self) -> tuple[TableRow, ...]:
+        """The rows of the table."""
+        return self.table.rows
+
+    @classmethod
+    def table_of(cls, rows: Iterable[dict[str, Any]]) -> Table:
+        """Return the table of *rows*, whose other columns are ``None``.
+
+        Raises ``InputError`` if two have the same labels.
+        """
+        try:
+            return Table(axes=tuple(cls.axes), rows=tuple(TableRow(dict.fromkeys(cls.columns) | row) for row in rows))
+        except ValidationError as error:
+            raise InputError(fault_of(error)) from error
+
+    @classmethod
+    @cache
+    def row_model(cls, *, read: bool = False) -> type[Model]:
+        """Return the model of the rows; those of a table that was *read* have numbers instead of estimates."""
+        fields: dict[str, Any] = {name: (of, ...) for name, of in (*cls.axes.items(), *cls.columns.items())}
+        if read:
+            fields = {name: (of | None, ...) for name, of in cls.axes.items()}
+            fields |= {name: (float | None, None) for name, of in cls.columns.items() if of == Estimate | None}
+        return create_model("Row", __base__=Model, **fields)
+
+    @classmethod
+    def check(cls, table: Table, *, read: bool = False) -> None:
+        """Raise ``ValueError`` unless *table* is of this kind; one that was *read* has numbers instead of estimates."""
+        if table.axes != tuple(cls.axes):
+            raise ValueError(f"a table by {', '.join(table.axes)}, not by {', '.join(cls.axes)}")
+        for row in table.rows:
+            try:
+                cls.row_model(read=read).model_validate(row)
+            except ValidationError as error:
+                raise ValueError(fault_of(error)) from error
+
+    @classmethod
+    def fields(cls, table: Table) -> dict[str, Any]:
+        """Return *table* as plain fields."""
+        return {"points": table.rows}
+
+    @classmethod
+    def printed(cls, table: Table) -> dict[str, Any]:
+        """Return *table* as fields in the layout of third-party texts."""
+        return cls.fields(table)
+
+    @model_validator(mode="after")
+    def _typed(self) -> Self:
+        self.check(self.table)
+        return self
+
+
 class Metric(Model):
     """One value used by limits, drift and comparisons.
 
@@ -232,7 +295,6 @@ class RepeatedSettings(Settings):
 
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
-Cell = TypeVar("Cell")
 
 
 class Declaration(ABC, Generic[S, V]):
@@ -250,6 +312,9 @@ class Declaration(ABC, Generic[S, V]):
     """A closed model of its values in the run document; a value is an ``Estimate``."""
     metric_rows: ClassVar[tuple[MetricRow, ...]]
     """A row for each form of this kind's metrics; the first that fits a name is its row."""
+    titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of the metrics in a table, by the form of their names; both have labels of its axes, a name ends with the
+    column."""
     once: ClassVar[bool] = False
     """Measured once, after the rounds: a search, or a course over time that rounds would cut."""
     main_chart_rank: ClassVar[int | None] = None
@@ -274,9 +339,17 @@ class Declaration(ABC, Generic[S, V]):
         del run
         return values
 
-    @abstractmethod
     def metrics(self, values: V) -> Iterator[Metric]:
-        """Yield the metrics of *values*."""
+        """Yield the metrics of *values*: those of its table, unless a kind has others."""
+        if isinstance(values, GridValues):
+            yield from self.table_metrics(values.table)
+
+    def table_metrics(self, table: Table) -> Iterator[Metric]:
+        """Yield a metric for each cell of *table* that ``titles`` names and that has a value."""
+        for form, title in self.titles.items():
+            for labels, cell in table.cells(form.rpartition(".")[2]).items():
+                named = dict(zip(table.axes, labels, strict=True))
+                yield self.metric(form.format(**named), title.format(**named), cell)
 
     def summary(self, measured: Sequence[V]) -> Iterator[str]:
         """Yield the introductory sentences of a page's section, from the valid values *measured* in one run."""
@@ -378,13 +451,3 @@ class Declaration(ABC, Generic[S, V]):
     def row_of(self, metric: str) -> MetricRow:
         """Return the row of *metric*, a whole name; ``UNDECLARED`` if the kind has no such metric."""
         return next((row for row in self.metric_rows if row.labels(metric) is not None), UNDECLARED)
-
-
-def cells_of(
-    rows: Sequence[int], columns: Sequence[int], matrix: Sequence[Sequence[Cell | None]]
-) -> Iterator[tuple[int, int, Cell]]:
-    """Yield row, column and value of each cell of *matrix* with a value."""
-    for row, cells in zip(rows, matrix, strict=True):
-        for column, cell in zip(columns, cells, strict=True):
-            if cell is not None:
-                yield row, column, cell

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache-to-cache latency: the duration of one load if another core's cache holds the line."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, permutations
+from collections.abc import Iterator
+from itertools import permutations
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import PositiveInt
 
@@ -12,14 +12,13 @@ from calibration import units
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     HalfWidth,
     Metric,
     Parsed,
     Planned,
     RepeatedSettings,
     Step,
-    Values,
-    cells_of,
     missing_part,
     require_any,
 )
@@ -28,6 +27,7 @@ from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages
+from calibration.measurements.table import Table, TableRow
 from calibration.statistics import Estimate
 from calibration.sutprobe.c2c import C2cPair, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -44,6 +44,8 @@ L2_PARTS = 2
 
 WINDOW_S = 0.003
 """One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
+
+SIDES = ("writer", "reader")
 
 State = Literal["hit", "hitm"]
 
@@ -73,31 +75,44 @@ class C2cSettings(RepeatedSettings):
     target_half_width: HalfWidth = 0.03
 
 
-Cells = tuple[tuple[Estimate | None, ...], ...]
+TransferKind = Literal["local_hit", "local_hitm", "remote_hitm_writer_homed", "remote_hitm_reader_homed"]
+"""Transfers of clean and modified lines within a node, and of modified ones between nodes, by whose memory is their
+home."""
 
 
-class C2cLatencyValues(Values):
+class C2cLatencyValues(GridValues):
     """Latency in ns per load of a line that another core's cache holds.
 
-    The local latencies are between cores of ``local_node``, with lines of node ``local_home``. The matrices have a row
-    per writer's node and a column per reader's node, both ``nodes``; ``cpus`` are the CPUs that wrote and read, and
-    ``lines`` the lines handed over at a time. Cells without a value are ``None``: the diagonal, those not planned,
-    and those listed in ``missing``.
+    Local transfers are between cores of a node. ``home_node`` has the line's memory; ``writer`` and ``reader`` are the
+    CPUs, which handed over ``lines`` at a time.
     """
 
     kind: Literal["c2c_latency"] = "c2c_latency"
-    local_node: int | None
-    local_home: int | None
-    local_writer: int | None
-    local_reader: int | None
-    local_lines: int | None
-    local_hit_ns: Estimate | None
-    local_hitm_ns: Estimate | None
-    nodes: tuple[int, ...]
-    cpus: tuple[int, ...]
-    lines: tuple[int, ...]
-    remote_hitm_writer_homed_ns: Cells
-    remote_hitm_reader_homed_ns: Cells
+
+    axes: ClassVar = {"transfer": TransferKind, "writer_node": int, "reader_node": int}
+    columns: ClassVar = {"home_node": int, "writer": int, "reader": int, "lines": int, "latency_ns": Estimate | None}
+
+    @property
+    def cpus(self) -> list[int]:
+        """The CPU of each node in transfers between nodes, in order of the nodes."""
+        remote = [row for row in self.table.rows if row.transfer not in get_args(TransferKind)[:2]]
+        found = {row.writer_node: row.writer for row in remote} | {row.reader_node: row.reader for row in remote}
+        return [found[node] for node in sorted(found)]
+
+    @classmethod
+    def printed(cls, table: Table) -> dict[str, Any]:
+        """Return the latencies as Intel MLC prints them: local ones, and a matrix of the remote ones for each home."""
+        local = {labels[0]: latency for labels, latency in table.cells("latency_ns").items()}
+        remote = {kind: table.where(transfer=kind) for kind in get_args(TransferKind)[2:]}
+        nodes = tuple(sorted({node for homed in remote.values() for axis in homed.axes for node in homed.labels(axis)}))
+        return {
+            **{f"{kind}_ns": local.get(kind) for kind in get_args(TransferKind)[:2]},
+            "nodes": nodes,
+            **{
+                f"{kind}_ns": homed.grid("latency_ns", nodes).cells if homed.rows else ()
+                for kind, homed in remote.items()
+            },
+        }
 
 
 class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
@@ -108,6 +123,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     question = "How long does one load take when another core's cache holds the line?"
     settings = C2cSettings
     values = C2cLatencyValues
+    local = get_args(TransferKind)[:2]
     metric_rows = (
         transfer(
             "c2c_latency.local_{line:hit|hitm}_ns",
@@ -179,32 +195,39 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         """Yield all transfers; one without a value is ``None`` and listed with its reason."""
         result = read_result(document, C2cResult)
         target = step.target_half_width
-        found = {_transfer(pair): pair for pair in result.pairs}
-        if len(found) != len(result.pairs):
-            raise InputError(f"a transfer of {step.id} appears twice")
-        latencies = {
-            transfer: estimate_of(pair.placements, attrgetter("windows_ns"), "ns", target)
-            for transfer, pair in found.items()
-            if pair.placements
-        }
-        require_any(latencies, result.pairs, "transfer")
-        values = _values(sut, found, latencies)
+        latencies = [
+            estimate_of(pair.placements, attrgetter("windows_ns"), "ns", target) if pair.placements else None
+            for pair in result.pairs
+        ]
+        require_any([found for found in latencies if found is not None], result.pairs, "transfer")
+        rows = [_row(sut, pair, found) for pair, found in zip(result.pairs, latencies, strict=True)]
+        rows.sort(
+            key=lambda row: (get_args(TransferKind).index(row["transfer"]), row["writer_node"], row["reader_node"])
+        )
+        cpus = {(row["transfer"] in self.local and of, row[f"{of}_node"], row[of]) for row in rows for of in SIDES}
+        if len({use[:2] for use in cpus}) < len(cpus):
+            raise InputError(f"transfers of one node use several CPUs: {', '.join(map(_words, result.pairs))}")
+        table = C2cLatencyValues.table_of(rows)
         yield Parsed(
             id=step.id,
-            values=values,
-            flags=(*evidence_flags(document, result.pairs), *_asymmetry(values)),
-            missing=tuple(missing_part(_words(transfer), pair.error) for transfer, pair in found.items() if pair.error),
+            values=C2cLatencyValues(table=table),
+            flags=(*evidence_flags(document, result.pairs), *_asymmetry(table)),
+            missing=tuple(missing_part(_words(pair), pair.error) for pair in result.pairs if pair.error),
         )
 
-    def metrics(self, values: C2cLatencyValues) -> Iterator[Metric]:
+    def table_metrics(self, table: Table) -> Iterator[Metric]:
         """Yield every transfer that has a value."""
-        for name, latency in (("hit", values.local_hit_ns), ("hitm", values.local_hitm_ns)):
-            if latency is not None:
-                yield self.metric(f"local_{name}_ns", f"{self.title}, local {name.upper()}", latency)
-        for homed, matrix in _matrices(values):
-            for writer, reader, cell in cells_of(values.nodes, values.nodes, matrix):
-                title = f"{self.title}, HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
-                yield self.metric(f"{writer}.{reader}.remote_hitm_{homed}_homed_ns", title, cell)
+        for row in table.rows:
+            where = "" if row.transfer in self.local else f"{row.writer_node}.{row.reader_node}."
+            if row.latency_ns is not None:
+                yield self.metric(f"{where}{row.transfer}_ns", f"{self.title}, {self.words(row)}", row.latency_ns)
+
+    def words(self, row: TableRow) -> str:
+        """Return the transfer of *row* in words."""
+        if row.transfer in self.local:
+            return f"local {row.transfer.split('_')[1].upper()}"
+        home = row.transfer.split("_")[2]
+        return f"HITM, writer in node {row.writer_node}, reader in node {row.reader_node}, {home} homed"
 
 
 def _local_pair(sut: Sut) -> tuple[int, int] | None:
@@ -221,83 +244,41 @@ def _local_pair(sut: Sut) -> tuple[int, int] | None:
     return None
 
 
-def _transfer(pair: C2cPair) -> Transfer:
+def _row(sut: Sut, pair: C2cPair, latency: Estimate | None) -> dict[str, Any]:
+    """Return the row of *pair*. Raises ``InputError`` if no step of this kind has it."""
     if pair.method != "transfer" or pair.home is None or pair.state is None:
         raise InputError(f"{pair.method} of CPU {pair.writer} has no home node or line state")
-    return Transfer(pair.writer, pair.reader, pair.home, pair.state)
+    writer, reader = sut.node_of(pair.writer), sut.node_of(pair.reader)
+    home = {writer: "writer", reader: "reader"}.get(pair.home)
+    if writer != reader and (home is None or pair.state != "hitm"):
+        raise InputError(f"modified line homed with neither writer nor reader: {_words(pair)}")
+    return {
+        "transfer": f"local_{pair.state}" if writer == reader else f"remote_hitm_{home}_homed",
+        "writer_node": writer,
+        "reader_node": reader,
+        "home_node": pair.home,
+        "writer": pair.writer,
+        "reader": pair.reader,
+        "lines": pair.lines,
+        "latency_ns": latency,
+    }
 
 
-def _words(transfer: Transfer) -> str:
-    return (
-        f"{transfer.state.upper()} from CPU {transfer.writer} to CPU {transfer.reader}, homed in node {transfer.home}"
-    )
+def _words(pair: C2cPair) -> str:
+    state = (pair.state or "line").upper()
+    return f"{state} from CPU {pair.writer} to CPU {pair.reader}, homed in node {pair.home}"
 
 
-def _values(sut: Sut, pairs: Mapping[Transfer, C2cPair], latencies: Mapping[Transfer, Estimate]) -> C2cLatencyValues:
-    """Return the *latencies* of *pairs* by node and home.
-
-    Raises ``InputError`` if they are not those of a step of this kind.
-    """
-    lines = {pair.writer: pair.lines for pair in pairs.values()}
-    local = [pair for pair in pairs if sut.node_of(pair.writer) == sut.node_of(pair.reader)]
-    remote = [pair for pair in pairs if pair not in local]
-    if len({pair[:3] for pair in local}) > 1:
-        raise InputError(f"more than one local pair of CPUs: {_list(local)}")
-    cpus: dict[int, int] = {}
-    for pair in remote:
-        homes = (sut.node_of(pair.writer), sut.node_of(pair.reader))
-        if pair.home not in homes or pair.state != "hitm":
-            raise InputError(f"modified line homed with neither writer nor reader: {pair}")
-        for node, cpu in zip(homes, (pair.writer, pair.reader), strict=True):
-            if cpus.setdefault(node, cpu) != cpu:
-                raise InputError(f"remote transfers of node {node} use several CPUs: {_list(remote)}")
-    nodes = sorted(cpus)
-    one = next(iter(local), None)
-    local_ns = {pair.state: latencies.get(pair) for pair in local}
-
-    def matrix(home_of: Literal["writer", "reader"]) -> Cells:
-        def cell(writer: int, reader: int) -> Estimate | None:
-            home = writer if home_of == "writer" else reader
-            return None if writer == reader else latencies.get(Transfer(cpus[writer], cpus[reader], home, "hitm"))
-
-        return tuple(tuple(cell(writer, reader) for reader in nodes) for writer in nodes)
-
-    return C2cLatencyValues(
-        local_node=None if one is None else sut.node_of(one.writer),
-        local_home=None if one is None else one.home,
-        local_writer=None if one is None else one.writer,
-        local_reader=None if one is None else one.reader,
-        local_lines=None if one is None else lines[one.writer],
-        local_hit_ns=local_ns.get("hit"),
-        local_hitm_ns=local_ns.get("hitm"),
-        nodes=tuple(nodes),
-        cpus=tuple(cpus[node] for node in nodes),
-        lines=tuple(lines[cpus[node]] for node in nodes),
-        remote_hitm_writer_homed_ns=matrix("writer"),
-        remote_hitm_reader_homed_ns=matrix("reader"),
-    )
-
-
-def _list(transfers: Iterable[Transfer]) -> str:
-    return ", ".join(map(str, transfers))
-
-
-def _matrices(values: C2cLatencyValues) -> Sequence[tuple[str, Cells]]:
-    return ("writer", values.remote_hitm_writer_homed_ns), ("reader", values.remote_hitm_reader_homed_ns)
-
-
-def _asymmetry(values: C2cLatencyValues) -> Iterator[Flag]:
-    for homed, cells in _matrices(values):
-        for row, column in combinations(range(len(values.nodes)), 2):
-            there, back = cells[row][column], cells[column][row]
-            if there is None or back is None:
-                continue
-            if abs(there.value - back.value) / min(there.value, back.value) > ASYMMETRY:
-                yield flag(
-                    "ASYMMETRIC",
-                    f"{homed} homed, writer in node {values.nodes[row]} and reader in node {values.nodes[column]} take "
-                    f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
-                )
+def _asymmetry(table: Table) -> Iterator[Flag]:
+    cells = table.cells("latency_ns")
+    for (kind, writer, reader), there in cells.items():
+        back = cells.get((kind, reader, writer))
+        if writer < reader and back and abs(there.value - back.value) / min(there.value, back.value) > ASYMMETRY:
+            yield flag(
+                "ASYMMETRIC",
+                f"{kind.split('_')[2]} homed, writer in node {writer} and reader in node {reader} take "
+                f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
+            )
 
 
 MEASUREMENT = C2cLatency()

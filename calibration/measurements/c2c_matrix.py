@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import median
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -18,6 +18,7 @@ from calibration.measurements.base import (
     SEARCH_SUFFIX,
     START_UP_S,
     Declaration,
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
@@ -26,7 +27,6 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    Values,
     missing_part,
     require_any,
 )
@@ -35,6 +35,7 @@ from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages
+from calibration.measurements.table import Table
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.c2c import C2cEstimate, C2cLeftOut, C2cResult, C2cSearch
@@ -117,22 +118,28 @@ class C2cClass(Model):
         return LABELS[self.name]
 
 
-class C2cMatrixValues(Values):
-    """Latency in ns from each writer (rows) to each reader (columns), both ``cpus``; ``nodes`` are the CPUs' own.
+class C2cMatrixValues(GridValues):
+    """Latency in ns between CPUs, of ``writer_node`` and ``reader_node``, by class and for each requested pair.
 
     ``transfer`` is one load of a modified line in the writer's cache, ``pingpong`` half the round trip of a hand-shake;
-    memory is on the writer's node. Cells without a value are ``None``: the diagonal, those not planned, and those
-    listed in ``missing``.
+    memory is on the writer's node. ``lines`` are the numbers of lines handed over at a time.
     """
 
     kind: Literal["c2c_matrix"] = "c2c_matrix"
     method: Method
-    cpus: tuple[int, ...]
-    nodes: tuple[int, ...]
     lines: tuple[int, ...]
-    latency_ns: tuple[tuple[Estimate | None, ...], ...]
     classes: tuple[C2cClass, ...]
     estimate: C2cEstimate | None
+
+    axes: ClassVar = {"writer": int, "reader": int}
+    columns: ClassVar = {"writer_node": int, "reader_node": int, "latency_ns": Estimate | None}
+
+    @property
+    def node_of(self) -> dict[int, int]:
+        """The node of each CPU, in order."""
+        nodes = {(row.writer_node, row.writer) for row in self.table.rows}
+        nodes |= {(row.reader_node, row.reader) for row in self.table.rows}
+        return {cpu: node for node, cpu in sorted(nodes)}
 
 
 class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
@@ -241,24 +248,26 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
             raise InputError(f"a matrix needs one method, not {', '.join(sorted(methods)) or 'none'}")
-        found = {
-            (cell.writer, cell.reader): estimate(cell.placements, "ns", rounds=cell.rounds, target_half_width=target)
+        table = C2cMatrixValues.table_of(
+            {
+                "writer": cell.writer,
+                "reader": cell.reader,
+                "writer_node": sut.node_of(cell.writer),
+                "reader_node": sut.node_of(cell.reader),
+                "latency_ns": estimate(cell.placements, "ns", rounds=cell.rounds, target_half_width=target)
+                if cell.placements
+                else None,
+            }
             for cell in result.cells
-            if cell.placements
-        }
-        require_any(found, result.cells, "pair")
-        cpus = sorted(
-            {cpu for cell in result.cells for cpu in (cell.writer, cell.reader)},
-            key=lambda cpu: (sut.node_of(cpu), cpu),
         )
+        found = table.cells("latency_ns")
+        require_any(found, result.cells, "pair")
         values = C2cMatrixValues(
             method=methods.pop(),
-            cpus=tuple(cpus),
-            nodes=tuple(sut.node_of(cpu) for cpu in cpus),
             lines=tuple(sorted({cell.lines for cell in result.cells})),
-            latency_ns=tuple(tuple(found.get((writer, reader)) for reader in cpus) for writer in cpus),
-            classes=tuple(_classes(sut.context, cpus, found)),
+            classes=tuple(_classes(sut.context, table, found)),
             estimate=timed,
+            table=table,
         )
         evidence = [found for cell in result.cells for found in cell.all_evidence]
         proved = all(cell.checked for cell in result.cells if cell.error is None)
@@ -307,7 +316,8 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             if pair_class.median_ns is not None
         ]
         domains = () if run.context is None else run.context.topology.last_level_cache_domains
-        yield pairs_chart(measurement, values.cpus, values.nodes, values.latency_ns, strips=strips, domains=domains)
+        latencies = values.table.cells("latency_ns")
+        yield pairs_chart(measurement, values.node_of, latencies, strips=strips, domains=domains)
 
     def summary(self, measured: Sequence[C2cMatrixValues]) -> Iterator[str]:
         """Yield the latency of a modified line of another core, by class of pairs."""
@@ -347,8 +357,8 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
     return f"{writers}@{readers}" + ("" if home == node else f":{home}")
 
 
-def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
-    neighbourhood = Neighbourhood(context, cpus)
+def _classes(context: Context, table: Table, found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
+    neighbourhood = Neighbourhood(context, table.labels("writer") + table.labels("reader"))
     measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
     estimates: dict[Class, list[Estimate]] = {}
     for pair, latency in found.items():
@@ -370,7 +380,7 @@ def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, in
         )
 
 
-def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
+def _asymmetry(found: Mapping[tuple[int, ...], Estimate]) -> Iterator[Flag]:
     """Yield one flag for all pairs whose directions differ by more than their intervals explain."""
     apart = [
         (abs(there.value - back.value) / min(there.value, back.value), pair)

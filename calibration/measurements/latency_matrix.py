@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency matrix: latency from the CPUs of each node to the memory of each node."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from calibration.charts.base import Chart
-from calibration.charts.matrices import Matrix, matrices_chart, node_matrix
-from calibration.errors import InputError
+from calibration.charts.matrices import matrices_chart
 from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
-    Metric,
     Parsed,
     Planned,
     Step,
-    Values,
-    cells_of,
     require_any,
 )
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
-    IdleLatencies,
     chain_flags,
     chain_memory,
     chase_flags,
@@ -35,7 +30,9 @@ from calibration.measurements.chase import (
     no_companions,
 )
 from calibration.measurements.metric_rows import Record, latency
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.sut import Place, Sut
+from calibration.measurements.table import Table
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyResult
@@ -45,28 +42,25 @@ ASYMMETRY = 0.05
 """Relative difference between a cell and its mirror that is flagged."""
 
 
-class LatencyMatrixValues(Values):
-    """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
+class LatencyMatrixValues(NodeMatrixValues):
+    """Latency in ns per load from the CPUs of each node to the memory of each, measured on ``cpu`` in ``size_bytes``.
 
-    ``cpus`` are the CPUs that measured each row, ``sizes_bytes`` the chain size of each column. A cell without a value
-    is ``None`` and listed in ``missing``. ``latency_ns`` are the values of record, each of the machine in its
-    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, if ``companions`` kept the machine awake.
+    ``latency_ns`` is the value of record, that of the machine in its ``condition``; ``asleep_ns`` and ``awake_ns`` are
+    both if ``companions`` kept the machine awake, else ``None``.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
-    cpu_nodes: tuple[int, ...]
-    memory_nodes: tuple[int, ...]
-    cpus: tuple[int, ...]
-    sizes_bytes: tuple[int, ...]
-    latency_ns: tuple[tuple[Estimate | None, ...], ...]
-    conditions: tuple[tuple[Condition | None, ...], ...] = ()
-    cells_asleep_ns: tuple[tuple[Estimate | None, ...], ...] = ()
-    cells_awake_ns: tuple[tuple[Estimate | None, ...], ...] = ()
     companions: tuple[Companion, ...] = ()
 
-    def matrix(self) -> Matrix:
-        """Return the latencies for a chart."""
-        return node_matrix("Idle latency", "ns", (self.cpu_nodes, self.memory_nodes), self.latency_ns)
+    columns: ClassVar = {
+        "cpu": int,
+        "size_bytes": int,
+        "latency_ns": Estimate | None,
+        "condition": Condition | None,
+        "asleep_ns": Estimate | None,
+        "awake_ns": Estimate | None,
+    }
+    drawn = ("latency_ns", "Idle latency", "ns", 1.0)
 
 
 class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
@@ -77,6 +71,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     question = "How far is the memory of each node from the CPUs of each node?"
     settings = ChaseSettings
     values = LatencyMatrixValues
+    titles: ClassVar = {
+        "{cpu_node}.{memory_node}.latency_ns": "Latency, CPUs of node {cpu_node} to memory of node {memory_node}"
+    }
     main_chart_rank = 40
     metric_rows = tuple(
         latency(
@@ -135,39 +132,30 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         result = read_result(document, LatencyResult)
-        cpus = list(dict.fromkeys(point.cpu for point in result.points))
-        columns = list(dict.fromkeys(point.nodes[0] for point in result.points))
-        if len(cpus) * len(columns) != len(result.points):
-            raise InputError(f"{len(result.points)} cells for {len(cpus)} x {len(columns)} nodes")
-        target = step.target_half_width
-        cells = {(point.cpu, point.nodes[0]): idle_latencies(point, target) for point in result.points}
-        measured = [cell for cell in cells.values() if cell is not None]
-        sizes = {point.nodes[0]: point.size_bytes for point in result.points}
+        cells = [idle_latencies(point, step.target_half_width) for point in result.points]
+        measured = [cell for cell in cells if cell is not None]
         require_any(measured, result.points, "cell")
         companions = companions_of(result.points)
-        beside: dict[str, Any] = {
-            "conditions": _matrix(cells, cpus, columns, "condition"),
-            "cells_asleep_ns": _matrix(cells, cpus, columns, "asleep_ns"),
-            "cells_awake_ns": _matrix(cells, cpus, columns, "awake_ns"),
-            "companions": companions,
-        }
-        values = LatencyMatrixValues(
-            cpu_nodes=tuple(sut.node_of(cpu) for cpu in cpus),
-            memory_nodes=tuple(columns),
-            cpus=tuple(cpus),
-            sizes_bytes=tuple(sizes[node] for node in columns),
-            latency_ns=_matrix(cells, cpus, columns, "latency_ns"),
-            **(beside if any(cell.awake_ns for cell in measured) else {}),
+        columns = {"latency_ns"} if not companions else {"latency_ns", "condition", "asleep_ns", "awake_ns"}
+        table = LatencyMatrixValues.table_of(
+            {
+                "cpu_node": sut.node_of(point.cpu),
+                "memory_node": point.nodes[0],
+                "cpu": point.cpu,
+                "size_bytes": point.size_bytes,
+                **{column: getattr(cell, column, None) for column in columns},
+            }
+            for point, cell in zip(result.points, cells, strict=True)
         )
         yield Parsed(
             id=step.id,
-            values=values,
+            values=LatencyMatrixValues(table=table, companions=companions),
             flags=(
                 *chase_flags(document, result.points, measured),
                 *companion_flags(companions),
                 *chain_flags(sut, result.points),
                 *lap_flags(sut, document, result.points),
-                *_asymmetry(values),
+                *_asymmetry(table),
             ),
             missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
         )
@@ -175,25 +163,11 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return latency and bandwidth between nodes, the first of each; ``None`` for a single node."""
         measured = [*run.of(self.kind)[:1], *run.of("bandwidth_matrix")[:1]]
-        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
-
-    def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
-        """Yield every cell that has a value."""
-        for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.latency_ns):
-            title = f"Latency, CPUs of node {row} to memory of node {column}"
-            yield self.metric(f"{row}.{column}.latency_ns", title, cell)
+        return matrices_chart("numa", [found.values.matrix(found.values.table) for found in measured], width, measured)
 
 
-def _matrix(
-    cells: Mapping[tuple[int, int], IdleLatencies | None], cpus: Sequence[int], nodes: Sequence[int], name: str
-) -> tuple[tuple[Any, ...], ...]:
-    """Return one field of all *cells*, ``None`` for a cell without a value."""
-    return tuple(tuple(getattr(cells[cpu, node], name, None) for node in nodes) for cpu in cpus)
-
-
-def _asymmetry(values: LatencyMatrixValues) -> Iterator[Flag]:
-    found = cells_of(values.cpu_nodes, values.memory_nodes, values.latency_ns)
-    cells = {(row, column): cell.value for row, column, cell in found}
+def _asymmetry(table: Table) -> Iterator[Flag]:
+    cells = {nodes: cell.value for nodes, cell in table.cells("latency_ns").items()}
     for (row, column), value in sorted(cells.items()):
         mirror = cells.get((column, row))
         if row < column and mirror is not None and abs(value - mirror) / min(value, mirror) > ASYMMETRY:

@@ -3,7 +3,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -86,7 +86,7 @@ def environment() -> Environment:
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
     built.filters.update(functions_of(units) | functions_of(filters))
-    built.filters.update(cells=cells, having=having, inner=inner, nested=nested, time=format_time, visible=visible)
+    built.filters.update(cells=cells, having=having, inner=inner, time=format_time, visible=visible)
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
     return built
@@ -124,12 +124,6 @@ def having(environment: Environment, items: Iterable[Any], attribute: str | int)
 def inner(environment: Environment, items: Iterable[Any], attribute: str) -> list[tuple[Any, Any]]:
     """Return the elements of the list *attribute* of each item, each paired with its item."""
     return [(item, part) for item, parts in having(environment, items, attribute) for part in parts]
-
-
-def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:
-    """Return the cells of *matrix* that have a value, each with the names of its row and column."""
-    lines = zip(rows, matrix, strict=True)
-    return [(row, at, cell) for row, line in lines for at, cell in zip(columns, line, strict=True) if cell is not None]
 
 
 def kind_modules(**names: Any) -> dict[str, Any]:

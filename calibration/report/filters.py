@@ -17,6 +17,7 @@ from docutils.utils import column_width
 
 from calibration.context.model import Context
 from calibration.measurements.base import Missing
+from calibration.measurements.table import Table
 from calibration.results.model import NotMeasured
 from calibration.statistics import Estimate
 from calibration.text import visible
@@ -113,23 +114,14 @@ class RatedCell(NamedTuple):
     measured: Estimate
 
 
-def rated(
-    cells: Sequence[Sequence[Estimate | None]],
-    context: Context | None,
-    nodes: tuple[Sequence[int], Sequence[int]],
-    field: str,
-) -> list[RatedCell]:
-    """Return the *cells* whose *field* the firmware rates; *nodes* are those of the CPUs and of the memory."""
-    if context is None:
-        return []
-    rows, columns = nodes
-    known = {node.id for node in context.nodes}
+def rated(table: Table, column: str, context: Context | None, field: str) -> list[RatedCell]:
+    """Return the cells of *column* of a node matrix whose *field* the firmware rates."""
+    known = {node.id for node in context.nodes} if context else set[int]()
     return [
-        RatedCell(row, column, rating, cell)
-        for row, line in zip(rows, cells, strict=True)
-        for column, cell in zip(columns, line, strict=True)
-        if cell is not None and {row, column} <= known
-        if (access := context.rated_access(row, column)) is not None
+        RatedCell(row, node, rating, cell)
+        for (row, node), cell in table.cells(column).items()
+        if context and {row, node} <= known
+        if (access := context.rated_access(row, node)) is not None
         if (rating := getattr(access, field)) is not None
     ]
 

@@ -4,25 +4,22 @@
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import PROBE, latency_chart
-from calibration.charts.matrices import matrices_chart, node_matrix
-from calibration.formats.readings import ReadBandwidthMatrix, Reading, ReadLatencyMatrix, ReadLoadedLatency
+from calibration.charts.matrices import matrices_chart
+from calibration.formats.readings import Reading, ReadLoadedLatency, ReadTable
+from calibration.measurements import declaration
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.statistics import estimate
 
 
 def reading_chart(reading: Reading) -> Chart | None:
     """Return the chart of *reading*; ``None`` if the kind has none, for a single cell, or if all figures are zero."""
     values, name = reading.values, f"read-{reading.id}"
-    match values:
-        case ReadLatencyMatrix():
-            matrix = node_matrix("Idle latency", "ns", (values.cpu_nodes, values.memory_nodes), values.latency_ns)
-        case ReadBandwidthMatrix():
-            nodes = values.cpu_nodes, values.memory_nodes
-            matrix = node_matrix("Read bandwidth", "GB/s", nodes, values.bandwidth_mb_s, 1e3)
-        case ReadLoadedLatency():
-            return _load(name, reading.instrument, values)
-        case _:
-            return None
-    return matrices_chart(name, [matrix])
+    if isinstance(values, ReadLoadedLatency):
+        return _load(name, reading.instrument, values)
+    kind = declaration(values.kind).values
+    if isinstance(values, ReadTable) and issubclass(kind, NodeMatrixValues):
+        return matrices_chart(name, [kind.matrix(values.table)])
+    return None
 
 
 def _load(name: str, instrument: str, values: ReadLoadedLatency) -> Chart | None:

@@ -121,7 +121,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
     wholes = _wholes(measurements)
     for measurement, matrix in _of(measurements, BandwidthMatrixValues):
         whole = wholes.get(MIX)
-        if whole is None or len(matrix.cpu_nodes) < 2:
+        if whole is None or len(matrix.table.labels("cpu_node")) < 2:
             continue
         cells = [side for _, node, side in _cells(measurement, matrix) if node in whole.nodes]
         if cells:
@@ -158,11 +158,9 @@ def _cells(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, int, Side]]:
     """Yield the cells of a matrix with a value: the nodes of its CPUs and of its memory, and the value."""
-    field = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
-    for row, line in zip(values.cpu_nodes, getattr(values, field), strict=True):
-        for column, cell in zip(values.memory_nodes, line, strict=True):
-            if cell is not None:
-                yield row, column, _side(measurement, f"{values.kind}.{row}.{column}.{field}", cell)
+    column = values.drawn[0]
+    for (cpu_node, memory_node), cell in values.table.cells(column).items():
+        yield cpu_node, memory_node, _side(measurement, f"{values.kind}.{cpu_node}.{memory_node}.{column}", cell)
 
 
 def _repeated(rule: RuleName, metrics: Iterable[tuple[Hashable, Side]]) -> Iterator[ConsistencyCheck]:
@@ -185,7 +183,7 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
     are not those of an idle machine.
     """
     for measurement, matrix in _of(measurements, LatencyMatrixValues):
-        cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
+        cpus = {row.cpu_node: row.cpu for row in matrix.table.rows}
         for row, column, side in _cells(measurement, matrix):
             yield (cpus[row], column), side
     for measurement, idle in _of(measurements, IdleLatencyValues):
@@ -256,13 +254,12 @@ def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, S
                 yield _access(MIX, ladder.group, rung.setting), side
 
 
-def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
+def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, ...], str]:
     """Return the CPUs and the memory of each cell of a matrix, as requested of sutprobe; empty if unknown."""
     groups = measurement.parameters.get("group")
-    places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
-    if not isinstance(groups, list | tuple) or len(groups) != len(places):
+    if not isinstance(groups, list | tuple) or len(groups) != len(values.table.rows):
         return {}
-    return dict(zip(places, map(str, groups), strict=True))
+    return dict(zip(map(values.table.labels_of, values.table.rows), map(str, groups), strict=True))
 
 
 def _own_memory(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
@@ -293,10 +290,9 @@ def _columns(
 ) -> Iterator[tuple[int, Side, dict[int, Side]]]:
     """Yield each node with CPUs and memory, with its metric and those of other nodes for its memory."""
     cells = {(row, column): side for row, column, side in _cells(measurement, values)}
-    for node in values.memory_nodes:
-        if (node, node) in cells:
-            others = {row: cells[row, node] for row in values.cpu_nodes if row != node and (row, node) in cells}
-            yield node, cells[node, node], others
+    for node, column in cells:
+        if node == column:
+            yield node, cells[node, node], {row: side for (row, of), side in cells.items() if of == node != row}
 
 
 def _loads(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from calibration.formats.readings import flat
-from calibration.measurements.base import Metric, Values
+from calibration.measurements.base import GridValues, Metric, Values
+from calibration.measurements.table import TableRow
 from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
 from calibration.statistics import Estimate
@@ -21,8 +22,8 @@ def plain(value: Any) -> Any:
     """Return *value* with numbers instead of estimates; a model's fields have intervals and predictions beside them."""
     if isinstance(value, Estimate):
         return value.value
-    if isinstance(value, BaseModel):
-        return _fields({name: getattr(value, name) for name in type(value).model_fields})
+    if isinstance(value, BaseModel | TableRow):
+        return _fields(dict(value))
     if isinstance(value, Mapping):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -40,8 +41,8 @@ def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return the members of a mapping or a sequence; nothing for anything else."""
-    if isinstance(value, Mapping):
+    """Return the members of a mapping or a sequence; nothing for a row of a table and anything else."""
+    if isinstance(value, Mapping) and not isinstance(value, TableRow):
         return value.values()
     return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
 
@@ -63,7 +64,9 @@ def _ends(value: Any, name: str) -> Any:
 
 def plain_values(values: Values) -> dict[str, Any]:
     """Return *values* of a measurement as fields with numbers, each with interval and prediction beside it."""
-    fields = {name: getattr(values, name) for name in type(values).model_fields}
+    fields = dict(values)
+    if isinstance(values, GridValues):
+        fields |= values.fields(fields.pop("table"))
     if "mixes" in fields and values.kind.endswith("_bandwidth"):
         fields["bandwidth_mb_s"] = {name: mix.bandwidth_mb_s for name, mix in fields["mixes"].items()}
     return _fields(fields)

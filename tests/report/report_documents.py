@@ -5,8 +5,10 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime
 from functools import cache
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,13 +26,13 @@ from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_output as read_mlc_output
 from calibration.measurements import declaration
-from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
-from calibration.measurements.base import Missing, Step
+from calibration.measurements.base import GridValues, Missing, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
-from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.sut import Sut, machine_flags
+from calibration.measurements.table import TableRow
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
@@ -467,10 +469,10 @@ def with_rounds(value: Any) -> Any:
         made = estimate_of(value.samples, value.unit, rounds=rounds, target_half_width=target)
         return value if value.estimator == "derived" else made
     if isinstance(value, BaseModel):
-        return value.model_copy(update={name: with_rounds(getattr(value, name)) for name in type(value).model_fields})
+        return value.model_copy(update={name: with_rounds(part) for name, part in value})
     if isinstance(value, tuple):
         return tuple(map(with_rounds, value))
-    return {name: with_rounds(part) for name, part in value.items()} if isinstance(value, dict) else value
+    return type(value)((name, with_rounds(part)) for name, part in value.items()) if isinstance(value, dict) else value
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
@@ -492,34 +494,31 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
     """Return *document* with matrices of *count* nodes, grown from the recorded cell; the last cell has no value."""
     nodes = tuple(range(count))
     gone = Missing(what=f"{count - 1}@{count - 1}", reason="no_memory: expected 128 MiB on that node, found 3 MiB free")
-    for kind, cells_name, step in (
-        ("latency_matrix", "latency_ns", 0.4),
-        ("bandwidth_matrix", "bandwidth_mb_s", -0.03),
-    ):
+    for kind, step in (("latency_matrix", 0.4), ("bandwidth_matrix", -0.03)):
         index = index_of(document, kind)
         values = document.measurements[index].values
-        assert isinstance(values, LatencyMatrixValues | BandwidthMatrixValues)
-        recorded = getattr(values, cells_name)[0][0]
-        cells = [[scaled(recorded, 1 + step * abs(row - column) + row / 100) for column in nodes] for row in nodes]
+        assert isinstance(values, NodeMatrixValues)
+        rows = list(grown(values, count, lambda row, node, step=step: 1 + step * abs(row - node) + row / 100))
         if count > 1:
-            cells[-1][-1] = None
-        changed = {
-            "cpu_nodes": nodes,
-            "memory_nodes": nodes,
-            cells_name: tuple(map(tuple, cells)),
-            **(
-                {"cpus": tuple(1 + node for node in nodes), "sizes_bytes": (128 << 20,) * count}
-                if kind == "latency_matrix"
-                else {}
-            ),
-        }
-        document = replace(
-            document,
-            index,
-            values=values.model_copy(update=changed),
-            missing=(gone,) if count > 1 else (),
-        )
+            rows[-1] = TableRow(rows[-1] | {values.drawn[0]: None})
+        missing = (gone,) if count > 1 else ()
+        document = replace(document, index, values=with_rows(values, rows), missing=missing)
     return _with_remote_transfers(document, nodes) if count > 1 else document
+
+
+def grown(values: NodeMatrixValues, count: int, factor: Callable[[int, int], float]) -> Iterator[TableRow]:
+    """Yield the rows of a matrix of *count* nodes, each the recorded one times its *factor*."""
+    (recorded,) = values.table.rows
+    column, own_cpu = values.drawn[0], "cpu" in values.columns
+    for row, node in product(range(count), repeat=2):
+        cell = scaled(getattr(recorded, column), factor(row, node))
+        cpu = {"cpu": 1 + row} if own_cpu else {}
+        yield TableRow(recorded | {"cpu_node": row, "memory_node": node, column: cell, **cpu})
+
+
+def with_rows(values: GridValues, rows: Iterable[TableRow]) -> GridValues:
+    """Return *values* with other rows of their table."""
+    return values.model_copy(update={"table": values.table.model_copy(update={"rows": tuple(rows)})})
 
 
 def _with_remote_transfers(document: RunDocument, nodes: tuple[int, ...]) -> RunDocument:
@@ -527,19 +526,18 @@ def _with_remote_transfers(document: RunDocument, nodes: tuple[int, ...]) -> Run
     index = index_of(document, "c2c_latency")
     values = document.measurements[index].values
     assert isinstance(values, C2cLatencyValues)
-    recorded, lines = values.local_hitm_ns, values.local_lines
-    assert recorded is not None
-    assert lines is not None
-
-    def matrix(factor: float) -> tuple[tuple[Estimate | None, ...], ...]:
-        return tuple(
-            tuple(None if row == column else scaled(recorded, factor + row / 10 + column / 100) for column in nodes)
-            for row in nodes
+    recorded = values.table.rows[1]
+    rows = [
+        TableRow(
+            recorded
+            | {"transfer": f"remote_hitm_{homed}_homed", "writer_node": writer, "reader_node": reader}
+            | {"writer": writer, "reader": reader}
+            | {"latency_ns": scaled(recorded.latency_ns, factor + writer / 10 + reader / 100)}
         )
-
-    remote = {"remote_hitm_writer_homed_ns": matrix(3), "remote_hitm_reader_homed_ns": matrix(4)}
-    shape = {"nodes": nodes, "cpus": nodes, "lines": (lines,) * len(nodes)}
-    return replace(document, index, values=values.model_copy(update={**shape, **remote}))
+        for homed, factor in (("writer", 3), ("reader", 4))
+        for writer, reader in permutations(nodes, 2)
+    ]
+    return replace(document, index, values=with_rows(values, [*values.table.rows, *rows]))
 
 
 def with_cpus(document: RunDocument, count: int) -> RunDocument:

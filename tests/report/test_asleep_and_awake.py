@@ -3,8 +3,18 @@
 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.table import TableRow
 from calibration.sutprobe.latency import Companion
-from tests.report.report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
+from tests.report.report_documents import (
+    index_of,
+    page_of,
+    parsed,
+    replace,
+    run_document,
+    scaled,
+    with_nodes,
+    with_rows,
+)
 
 COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
 
@@ -20,22 +30,18 @@ def test_a_page_has_both_latencies_and_the_one_of_record() -> None:
     index = index_of(document, "latency_matrix")
     matrix = document.measurements[index].values
     assert isinstance(matrix, LatencyMatrixValues)
-    cells = tuple(tuple(scaled(cell, 1.25) for cell in row if cell) for row in matrix.latency_ns)
-    beside = {
-        "conditions": (("awake", "awake"), ("awake", None)),
-        "cells_asleep_ns": (cells[0], (cells[1][0], None)),
-        "cells_awake_ns": (matrix.latency_ns[0], (matrix.latency_ns[1][0], None)),
-        "latency_ns": (matrix.latency_ns[0], (matrix.latency_ns[1][0], None)),
-        "companions": COMPANIONS,
-    }
-    document = replace(document, index, values=matrix.model_copy(update=beside))
+    rows = [
+        TableRow(row | {"condition": "awake", "asleep_ns": scaled(row.latency_ns, 1.25), "awake_ns": row.latency_ns})
+        for row in matrix.table.rows[:3]
+    ]
+    matrix = with_rows(matrix, [*rows, matrix.table.rows[3]])
+    document = replace(document, index, values=matrix.model_copy(update={"companions": COMPANIONS}))
     text = " ".join(parsed(page_of(document)).astext().split())
     assert (
         f"a load took {asleep.value:.1f} ns; awake, while CPU 7 read 300 MB/s, {awake.value:.1f} ns. "
         "The metric of record is the one awake."
     ) in text
     assert "awake, while CPUs 7, 9 read 287 to 300 MB/s each." in text
-    cell = matrix.latency_ns[0][0]
-    assert cell is not None
+    cell = rows[0].latency_ns
     assert f"{cell.value * 1.25:.1f} / {cell.value:.1f}*" in text
     assert "-" in text.split("asleep / awake:")[1].split("An asterisk")[0]

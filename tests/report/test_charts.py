@@ -26,12 +26,14 @@ from calibration.measurements.c2c_matrix import C2cClass
 from calibration.measurements.jitter import exceedance
 from calibration.measurements.loaded_latency import RECORD_SHARE
 from calibration.measurements.neighbourhood import Class
+from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.table import TableRow
 from calibration.report import pictures
 from calibration.report.pictures import VERSION, _svg, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
 from tests.report.made_counts import counted_document
-from tests.report.report_documents import run_document, scaled
+from tests.report.report_documents import grown, run_document, scaled, with_rows
 
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000
@@ -94,11 +96,9 @@ def jitter(count: int) -> list[Measurement]:
 
 
 def node_matrix(kind: str, count: int, factor: Callable[[int, int], float]) -> Measurement:
-    found = of(kind)
-    field = "latency_ns" if kind == "latency_matrix" else "bandwidth_mb_s"
-    cell = getattr(found.values, field)[0][0]
-    cells = tuple(tuple(scaled(cell, factor(row, column)) for column in range(count)) for row in range(count))
-    return with_values(found, cpu_nodes=tuple(range(count)), memory_nodes=tuple(range(count)), **{field: cells})
+    found: Measurement = of(kind)
+    assert isinstance(found.values, NodeMatrixValues)
+    return found.model_copy(update={"values": with_rows(found.values, grown(found.values, count, factor))})
 
 
 def distance(row: int, column: int) -> float:
@@ -134,12 +134,14 @@ def loaded(probes: int) -> Measurement:
 def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) -> tuple[Measurement, list[range]]:
     """Return the latency between *count* CPUs (of *chosen* pairs) and the CPUs behind each last-level cache."""
     found = of("c2c_matrix")
-    cell = next(item for row in found.values.latency_ns for item in row if item is not None)
+    recorded = found.values.table.rows[0]
     pairs = [(one, two) for one in range(count) for two in range(count) if one != two]
-    cells: list[list[Any]] = [[None] * count for _ in range(count)]
+    made = []
     for one, two in pairs if chosen is None else Random(1).sample(pairs, chosen):
         ns = 25.0 if one // per_cache == two // per_cache else 90.0 if one // per_node == two // per_node else 180.0
-        cells[one][two] = scaled(cell, ns / cell.value)
+        nodes = {"writer": one, "reader": two, "writer_node": one // per_node, "reader_node": two // per_node}
+        latency = scaled(recorded.latency_ns, ns / recorded.latency_ns.value)
+        made.append(TableRow({**nodes, "latency_ns": latency}))
     classes = [
         C2cClass(
             name=name,
@@ -153,14 +155,8 @@ def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) 
         )
         for name, ns in zip(NEARNESS, (25.0, 90.0, 180.0), strict=True)
     ]
-    measurement = with_values(
-        found,
-        cpus=tuple(range(count)),
-        nodes=tuple(cpu // per_node for cpu in range(count)),
-        latency_ns=tuple(map(tuple, cells)),
-        classes=tuple(classes),
-    )
-    return measurement, [range(first, first + per_cache) for first in range(0, count, per_cache)]
+    caches = [range(first, first + per_cache) for first in range(0, count, per_cache)]
+    return with_values(found, table=with_rows(found.values, made).table, classes=tuple(classes)), caches
 
 
 def frequencies(count: int) -> Measurement:
@@ -318,8 +314,8 @@ def test_noise_is_not_drawn_as_structure() -> None:
 
 
 def test_bandwidths_of_nodes_are_in_gb_s() -> None:
-    row = node_matrix("bandwidth_matrix", 2, distance).values.bandwidth_mb_s[0]  # type: ignore[attr-defined] # it has one
-    near, far = (units.significant(cell.value / 1000, 3) for cell in row)
+    rows = node_matrix("bandwidth_matrix", 2, distance).values.table.rows  # type: ignore[attr-defined] # it has one
+    near, far = (units.significant(row.bandwidth_mb_s.value / 1000, 3) for row in rows[:2])
     assert f"read bandwidth from {near} to {far} GB/s" in drawn(SMALL["numa_bandwidth"]).alt
 
 

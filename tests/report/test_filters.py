@@ -250,12 +250,6 @@ def test_fixed_aligns_values_and_gaps() -> None:
     assert units.fixed(None, 1, 8) == "       -"
 
 
-def test_matrices_keep_their_gaps() -> None:
-    cell = estimate([[10.0], [12.0]], "ns")
-    assert units.values([[cell, None]]) == [[11.0, None]]
-    assert units.halves([[cell, None]]) == [[1.0, None]]
-
-
 def test_long_times_of_a_table_share_a_larger_unit() -> None:
     rows = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
     assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))

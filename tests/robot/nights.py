@@ -9,14 +9,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from report_documents import attempt, index_of, replace, run_document, scaled, store
+from report_documents import attempt, grown, index_of, replace, run_document, scaled, store, with_rows
 
 from calibration.judge.run import verdicts_of
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration
-from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.jitter import JitterValues
-from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.preflight.checks import Check as Expectation
 from calibration.results.cross_checks import cross_checks
 from calibration.results.health import Counted, Health
@@ -60,18 +59,9 @@ def with_cells(document: RunDocument, kind: str, factors: Sequence[Sequence[floa
     """Return *document* with a matrix of the recorded cell times *factors*."""
     index = index_of(document, kind)
     values = document.measurements[index].values
-    assert isinstance(values, LatencyMatrixValues | BandwidthMatrixValues)
-    name = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
-    cell: Estimate = getattr(values, name)[0][0]
-    nodes = tuple(range(len(factors)))
-    cells = tuple(tuple(scaled(cell, factor) for factor in row) for row in factors)
-    sizes = (
-        {"cpus": tuple(1 + node for node in nodes), "sizes_bytes": (128 << 20,) * len(nodes)}
-        if name == "latency_ns"
-        else {}
-    )
-    update = {"cpu_nodes": nodes, "memory_nodes": nodes, name: cells, **sizes}
-    return replace(document, index, values=values.model_copy(update=update))
+    assert isinstance(values, NodeMatrixValues)
+    rows = grown(values, len(factors), lambda row, node: factors[row][node])
+    return replace(document, index, values=with_rows(values, rows))
 
 
 def with_figures(document: RunDocument, kind: str, factor: float, *which: str | int) -> RunDocument:

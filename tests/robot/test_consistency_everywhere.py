@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from nights import Case, with_cells, with_figures, write_night
-from report_documents import flagged, index_of, replace, run_document, scaled
+from report_documents import flagged, index_of, replace, run_document, scaled, with_rows
 
 from calibration.cli import calibration
 from calibration.errors import VERDICT_FAILED
 from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
+from calibration.measurements.table import TableRow
 from calibration.report.page import render
 from calibration.report.summary import summary
 from calibration.results.consistency import ConsistencyCheck
@@ -80,10 +81,9 @@ def memory_without_cpus() -> RunDocument:
     index = index_of(document, "bandwidth_matrix")
     values = document.measurements[index].values
     assert isinstance(values, BandwidthMatrixValues)
-    own = values.bandwidth_mb_s[0][0]
-    assert own is not None
-    wide = {"cpu_nodes": (0,), "memory_nodes": (0, 1), "bandwidth_mb_s": ((own, scaled(own, 6.0)),)}
-    document = replace(document, index, values=values.model_copy(update=wide))
+    (own,) = values.table.rows
+    wide = TableRow(own | {"memory_node": 1, "bandwidth_mb_s": scaled(own.bandwidth_mb_s, 6.0)})
+    document = replace(document, index, values=with_rows(values, [own, wide]))
     parameters = document.measurements[index].parameters
     return replace(document, index, parameters={**parameters, "group": ["0-1@0", "0-1@1"]})
 

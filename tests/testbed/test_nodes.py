@@ -4,8 +4,7 @@
 from pathlib import Path
 
 from calibration.context import load
-from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
-from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN
 from calibration.results.store import open_run, read_run
@@ -35,12 +34,8 @@ def test_emulated_nodes_are_measured_once(testbed: Testbed, lab: Lab) -> None:
     failed = {missing.kind for missing in document.not_measured if missing.cause == "failed"}
     assert failed - {found.kind for found in document.measurements} <= {"core_frequency"}, text
     assert "twice" not in text
-    matrices = [
-        found.values
-        for found in document.measurements
-        if isinstance(found.values, LatencyMatrixValues | BandwidthMatrixValues)
-    ]
-    assert [(values.cpu_nodes, values.memory_nodes) for values in matrices] == [((0,), (0, 1, 2, 3))] * 2
+    matrices = [found.values for found in document.measurements if isinstance(found.values, NodeMatrixValues)]
+    assert [values.table.grid(values.drawn[0])[:2] for values in matrices] == [((0,), (0, 1, 2, 3))] * 2
     assert "NODES_EMULATED" in {raised.code for raised in document.flags}
     assert "Emulated nodes" in render(open_run(run / RUN)).text
 

@@ -75,8 +75,8 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
         assert by_kind.keys() == kinds
         for kind in ("latency_matrix", "bandwidth_matrix"):
             values = by_kind[kind].values
-            assert (values.cpu_nodes, values.memory_nodes) == (rows, columns), kind
-        assert all(cell is not None for row in by_kind["latency_matrix"].values.latency_ns for cell in row)
+            assert values.table.grid(values.drawn[0])[:2] == (rows, columns), kind
+        assert all(row.latency_ns is not None for row in by_kind["latency_matrix"].values.table.rows)
         for measurement in by_kind.values():
             proof = measurement.pages
             assert proof is not None, measurement.kind
@@ -158,7 +158,7 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
     (hidden,) = (flag.reason for flag in document.flags if flag.code == "CPUS_HIDDEN")
     assert "2 of 4 CPUs online (2-3)" in hidden
     (matrix,) = (measurement for measurement in document.measurements if measurement.kind == "latency_matrix")
-    assert (matrix.values.cpu_nodes, matrix.values.memory_nodes) == ((0,), (0, 1))
+    assert matrix.values.table.grid("latency_ns")[:2] == ((0,), (0, 1))
     obtained = {
         tuple(point["nodes"]): {placement["pages"]["obtained"] for placement in point["placements"]}
         for record in records(lab.newest(two))

@@ -83,8 +83,8 @@ def test_every_page_was_on_the_node_that_the_plan_asked_for(calibrated: Calibrat
 def test_the_matrices_have_each_node_as_row_and_as_column(calibrated: Calibrated) -> None:
     for sut in calibrated.suts:
         for measurement in read_run(calibrated.run(sut)).measurements:
-            assert measurement.values.cpu_nodes == (0, 1)
-            assert measurement.values.memory_nodes == (0, 1)
+            table: Any = measurement.values.table
+            assert (table.labels("cpu_node"), table.labels("memory_node")) == ((0, 1), (0, 1))
 
 
 def test_no_figure_of_an_emulated_processor_is_valid(calibrated: Calibrated) -> None:

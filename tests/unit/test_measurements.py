@@ -392,16 +392,9 @@ def test_matrix_has_both_conditions_per_cell() -> None:
     raw = read("latency_matrix")
     awake(raw, 0.5, mb_s=40.0)
     parsed = one("latency_matrix", raw)
-    values = parsed.values
-    assert values.latency_ns == values.cells_awake_ns
-    for conditions, asleep, waking in zip(
-        values.conditions, values.cells_asleep_ns, values.cells_awake_ns, strict=True
-    ):
-        for condition, cell, other in zip(conditions, asleep, waking, strict=True):
-            assert condition == "awake"
-            assert cell is not None
-            assert other is not None
-            assert other.value == pytest.approx(cell.value / 2)
+    for row in parsed.values.table.rows:
+        assert (row.condition, row.latency_ns) == ("awake", row.awake_ns)
+        assert row.awake_ns.value == pytest.approx(row.asleep_ns.value / 2)
     assert "COMPANION_SLOW" in codes(parsed)
 
 
@@ -415,7 +408,7 @@ def test_directions_that_differ_by_five_percent_are_asymmetric(factor: float, *,
         for placement in point["placements"]:
             placement["windows_ns"] = [slower * ns for ns in placement["windows_ns"]]
     parsed = one("latency_matrix", raw)
-    assert (parsed.values.cpu_nodes, parsed.values.memory_nodes) == ((0, 1), (0, 1))
+    assert [parsed.values.table.labels(axis) for axis in ("cpu_node", "memory_node")] == [(0, 1), (0, 1)]
     assert ("ASYMMETRIC" in codes(parsed)) is asymmetric
 
 
@@ -540,15 +533,20 @@ def test_remote_transfers_by_home_writer_and_reader() -> None:
     alone = one("c2c_latency", read("c2c_latency"))
     parsed = one("c2c_latency", two_nodes_of_transfers())
     values = parsed.values
-    base = values.local_hitm_ns.value
-    assert values.local_hit_ns == alone.values.local_hit_ns
-    assert (values.local_node, values.local_home, values.local_writer, values.local_reader) == (0, 0, 1, 0)
-    assert (values.nodes, values.cpus, values.lines) == ((0, 1), (1, 4), (512, 2048))
-    writer_homed, reader_homed = values.remote_hitm_writer_homed_ns, values.remote_hitm_reader_homed_ns
-    for cells, there, back in ((writer_homed, 2, 4), (reader_homed, 3, 5)):
+    assert values.table.rows[:2] == alone.values.table.rows
+    columns = ("writer_node", "reader_node", "home_node", "writer", "reader", "lines")
+    assert [[getattr(row, name) for name in columns] for row in values.table.rows[1:4]] == [
+        [0, 0, 0, 1, 0, 1024],
+        [0, 1, 0, 1, 4, 512],
+        [1, 0, 1, 4, 1, 2048],
+    ]
+    printed = values.printed(values.table)
+    assert (printed["nodes"], values.cpus) == ((0, 1), [1, 4])
+    for homed, there, back in (("writer", 2, 4), ("reader", 3, 5)):
+        cells = printed[f"remote_hitm_{homed}_homed_ns"]
         assert cells[0][0] is cells[1][1] is None
-        assert cells[0][1].value == pytest.approx(base * there)
-        assert cells[1][0].value == pytest.approx(base * back)
+        assert cells[0][1].value == pytest.approx(printed["local_hitm_ns"].value * there)
+        assert cells[1][0].value == pytest.approx(printed["local_hitm_ns"].value * back)
     assert len([flag for flag in parsed.flags if flag.code == "ASYMMETRIC"]) == 2
     assert "ASYMMETRIC" not in codes(alone)
     assert {metric.name for metric in declaration("c2c_latency").metrics(values)} == {
@@ -567,11 +565,8 @@ def test_missing_transfer_leaves_the_others() -> None:
     fail(points(raw)[0])
     fail(points(raw)[3])
     parsed = one("c2c_latency", raw)
-    values = parsed.values
-    assert values.local_hit_ns is None
-    assert values.local_hitm_ns is not None
-    assert values.remote_hitm_reader_homed_ns[0][1] is None
-    assert values.remote_hitm_reader_homed_ns[1][0] is not None
+    gone = [parsed.values.table.labels_of(row) for row in parsed.values.table.rows if row.latency_ns is None]
+    assert gone == [("local_hit", 0, 0), ("remote_hitm_reader_homed", 0, 1)]
     assert [omitted.what for omitted in parsed.missing] == [
         "HIT from CPU 1 to CPU 0, homed in node 0",
         "HITM from CPU 1 to CPU 4, homed in node 1",
@@ -583,11 +578,10 @@ def test_missing_transfer_leaves_the_others() -> None:
     [
         (2, {"state": "hit"}, "homed with neither"),
         (2, {"home": 7}, "homed with neither"),
-        (2, {"writer": 2}, "node 0 use several CPUs"),
-        (2, {"home": 1}, "appears twice"),
+        (2, {"writer": 2}, "one node use several CPUs"),
+        (2, {"home": 1}, "same transfer, writer_node, reader_node"),
         (2, {"reader": 100000}, "CPU 100000"),
-        (1, {"reader": 2}, "one local pair"),
-        (1, {"home": 1}, "one local pair"),
+        (1, {"reader": 2}, "one node use several CPUs"),
     ],
 )
 def test_rejects_unrequested_transfers(index: int, change: dict[str, Any], message: str) -> None:
@@ -614,9 +608,10 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     raw["result"]["not_measured"] = [{"code": "sampled", "message": "left out", "pairs": ["2@1"]}]
     parsed = one("c2c_matrix", raw)
     values = parsed.values
-    assert (values.cpus, values.nodes) == ((0, 1, 2, 4), (0, 0, 0, 1))
-    assert values.latency_ns[0][3].value == 600
-    assert values.latency_ns[3][0] is values.latency_ns[1][1] is None
+    assert list(values.node_of.items()) == [(0, 0), (1, 0), (2, 0), (4, 1)]
+    cells = values.table.cells("latency_ns")
+    assert cells[0, 4].value == 600
+    assert cells.keys() == factors.keys()
     found = {class_name.name: class_name for class_name in values.classes}
     near, far = found["smt_siblings"], found["other_package"]
     assert (near.pairs, near.measured, near.median_ns, near.latency_ns.interval) == (2, 2, 150, (150, 150))
@@ -632,7 +627,7 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     first, second, *others = MACHINE.nodes
     exchanged = (first.model_copy(update={"cpus": second.cpus}), second.model_copy(update={"cpus": first.cpus}))
     other = one("c2c_matrix", raw, MACHINE.model_copy(update={"nodes": (*exchanged, *others)})).values
-    assert (other.cpus, other.nodes) == ((4, 0, 1, 2), (0, 1, 1, 1)), "node by node"
+    assert list(other.node_of.items()) == [(4, 0), (0, 1), (1, 1), (2, 1)], "node by node"
 
 
 def compared(

@@ -177,8 +177,7 @@ def test_a_run_of_an_emulating_machine_is_complete_and_says_what_is_emulated(tmp
     document = run_of(tmp_path)
     assert document.run.status == "complete", document.not_measured
     (matrix,) = (found.values for found in document.measurements if isinstance(found.values, BandwidthMatrixValues))
-    assert (matrix.cpu_nodes, matrix.memory_nodes) == ((0,), (0, 1, 2, 3))
-    assert all(cell is not None for row in matrix.bandwidth_mb_s for cell in row)
+    assert list(matrix.table.cells("bandwidth_mb_s")) == [(0, node) for node in range(4)]
     assert document.context is not None
     (flag,) = (raised for raised in machine_flags(document.context.parsed) if raised.code == "NODES_EMULATED")
     assert flag.reason == "nodes 0-3 are parts of one node, each with CPUs 0-3: measured once, as node 0"

@@ -45,7 +45,7 @@ def values(text: str, kind: str, *, listed: tuple[str, ...] = ()) -> dict[str, A
     read = read_published(text).read
     assert tuple(inconsistency.code for inconsistency in read.inconsistencies) == listed, read.inconsistencies
     (reading,) = [reading for reading in read.readings if reading.values.kind == kind]
-    return reading.values.model_dump()
+    return reading.values.fields()
 
 
 def reasons(text: str) -> list[str]:
@@ -178,7 +178,7 @@ Measuring Loaded Latencies for the system
 """
     read = read_published(text).read
     assert read.inconsistencies == ()
-    matrix, peak, sweep = (reading.values.model_dump() for reading in read.readings)
+    matrix, peak, sweep = (reading.values.fields() for reading in read.readings)
     assert matrix["latency_ns"] == IDLE["latency_ns"]
     assert peak["bandwidth_mb_s"] == PEAK
     assert [
@@ -264,7 +264,7 @@ Numa node            0       1       2       3       4       5       6       7
 )
 def test_local_number_formats(cell: str, value: float) -> None:
     (reading,) = read_published(MATRIX.replace("71.5", cell)).read.readings
-    assert reading.values.model_dump()["latency_ns"][0][0] == value
+    assert reading.values.fields()["latency_ns"][0][0] == value
 
 
 def test_truncated_number_with_thousands_separator_is_ignored() -> None:
@@ -305,7 +305,7 @@ lab@sut:~$ sudo ./mlc --loaded_latency -d0,100
     assert published.format == "mlc"
     assert published.read.inconsistencies == ()
     assert (matrix.command, sweep.command) == ("sudo /opt/mlc --latency_matrix", "sudo ./mlc --loaded_latency -d0,100")
-    assert matrix.values.model_dump().items() >= IDLE.items()
+    assert matrix.values.fields().items() >= IDLE.items()
 
 
 PAGE = f"""\
@@ -347,7 +347,7 @@ def test_reads_literal_blocks_with_and_without_indentation(indent: str, marker: 
     text = PAGE.replace("::\n\n{block}", f"{marker}\n\n{block}")
     read = read_published(text).read
     assert [inconsistency.code for inconsistency in read.inconsistencies] == []
-    matrix, sweep = (reading.values.model_dump() for reading in read.readings)
+    matrix, sweep = (reading.values.fields() for reading in read.readings)
     assert matrix.items() >= IDLE.items()
     assert len(sweep["points"]) == 2
 
@@ -375,7 +375,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "mlc.txt"
     path.write_text(MATRIX, encoding=encoding)
     (reading,) = read_file(path)[1].read.readings
-    assert reading.values.model_dump().items() >= IDLE.items()
+    assert reading.values.fields().items() >= IDLE.items()
 
 
 def test_names_an_unknown_column() -> None:
@@ -393,11 +393,11 @@ def test_rows_with_an_extra_column_have_a_value_each() -> None:
     )
     found = read_published(text).read
     (reading,) = found.readings
-    assert reading.values.model_dump().items() >= IDLE.items()
+    assert reading.values.fields().items() >= IDLE.items()
     assert reasons(text) == ["no reader knows the column 'Mean'"]
     short = read_published(text.replace("  100.8", "")).read
     assert [inconsistency.code for inconsistency in short.inconsistencies] == ["NOT_UNDERSTOOD", "TRUNCATED"]
-    assert short.readings[0].values.model_dump()["cpu_nodes"] == (1,)
+    assert short.readings[0].values.fields()["cpu_nodes"] == (1,)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_lists_output_of_other_commands() -> None:
     text = (
         f"$ ./mlc --latency_matrix\n{MATRIX}$ numactl -H\nnode distances:\nnode   0   1\n  0:  10  21\n  1:  21  10\n"
     )
-    assert read_published(text).read.readings[0].values.model_dump().items() >= IDLE.items()
+    assert read_published(text).read.readings[0].values.fields().items() >= IDLE.items()
     assert reasons(text) == ["no reader knows '$ numactl -H' and 4 more lines"]
     page = PAGE.replace("{block}", "    $ numactl -H\n    node   0   1\n      0:  10  21\n      1:  21  10")
     assert reasons(page) == ["no reader knows 'numactl -H' and 3 more lines"]

@@ -130,7 +130,7 @@ def test_reads_all_values_of_the_complete_page() -> None:
     assert found.context.uname.startswith("Linux t7-sut2 4.19.0-21-generic #1-Lab")
     assert [reading.id for reading in found.read.readings] == ALL
     assert found.read.not_read == ()
-    by_id = {reading.id: reading.values.model_dump() for reading in found.read.readings}
+    by_id = {reading.id: reading.values.fields() for reading in found.read.readings}
     assert by_id["jitter"]["cpu"] == 11
     assert len(by_id["jitter"]["intervals"]) == by_id["jitter"]["iterations"] == 20
     assert by_id["jitter"]["intervals"][1]["inst_jitter_cycles"] == 28020
