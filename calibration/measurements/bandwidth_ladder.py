@@ -2,7 +2,7 @@
 """Bandwidth ladder: bandwidth of one CPU and of all CPUs at each level of the memory hierarchy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -10,18 +10,18 @@ from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.measurements.base import (
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
     Parsed,
     Planned,
     Step,
-    Values,
     missing_part,
 )
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.metric_rows import CACHES, bandwidth
-from calibration.measurements.platform import ChosenShape, Shape, Threads
+from calibration.measurements.platform import ChosenShape, Setting, Shape, Threads
 from calibration.measurements.sut import Place, Sut, side_cache_flags
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -38,7 +38,7 @@ from calibration.measurements.traffic import (
     shape_options,
     threads_by_node,
 )
-from calibration.measurements.traffic_points import Setting, measured_points, setting_of
+from calibration.measurements.traffic_points import measured_points
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult
@@ -97,29 +97,25 @@ class CacheShare(Model):
     share_bytes: int
 
 
-class BandwidthLadderPoint(Model):
-    """Bandwidth of one mix at one buffer size, in MB/s of program bytes.
+class BandwidthLadderValues(GridValues):
+    """Bandwidth in MB/s of program bytes by one CPU, or by all CPUs at once (``group``), with ``threads`` threads.
 
     ``size_bytes`` is one buffer of one thread, ``working_set_bytes`` all buffers of one thread; ``names`` are the
     fractions of reported caches that the size stands for.
     """
 
-    names: tuple[str, ...]
-    mix: str
-    size_bytes: int
-    working_set_bytes: int
-    program_mb_s: Estimate
-    setting: Setting
-
-
-class BandwidthLadderValues(Values):
-    """The curves of one CPU, or of all CPUs at once (``group``), with ``threads`` threads."""
-
     kind: Literal["bandwidth_ladder"] = "bandwidth_ladder"
     group: str
     threads: int
     caches: tuple[CacheShare, ...]
-    points: tuple[BandwidthLadderPoint, ...]
+
+    axes: ClassVar = {"mix": str, "size_bytes": int}
+    columns: ClassVar = {
+        "names": tuple[str, ...],
+        "working_set_bytes": int,
+        "program_mb_s": Estimate,
+        "setting": Setting,
+    }
 
 
 class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadderValues]):
@@ -185,31 +181,25 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
         first = points[0]
         parts = read_group(first.group)
         names = ladder(sut, parts, tuple(dict.fromkeys(point.mix for point in points)))
-        # both accountings of a mix differ by a constant factor, so they meet the target together
-        bandwidths = [
-            (
-                f"{point.mix} at {point.buffer_bytes} bytes",
-                mix.program_mb_s.model_copy(update={"converged": mix.bandwidth_mb_s.converged}),
-            )
+        table = BandwidthLadderValues.table_of(
+            {
+                "mix": point.mix,
+                "size_bytes": point.buffer_bytes,
+                "names": names.get(point.buffer_bytes, ()),
+                "working_set_bytes": point.buffer_bytes * buffers_of(point.mix),
+                # both accountings of a mix differ by a constant factor, so they meet the target together
+                "program_mb_s": mix.program_mb_s.model_copy(update={"converged": mix.bandwidth_mb_s.converged}),
+                "setting": mix.setting,
+            }
             for point, mix in found
-        ]
+        )
         yield Parsed(
             id=step.id,
             values=BandwidthLadderValues(
                 group=first.group,
                 threads=first.threads,
                 caches=tuple(shares(sut, parts)),
-                points=tuple(
-                    BandwidthLadderPoint(
-                        names=names.get(point.buffer_bytes, ()),
-                        mix=point.mix,
-                        size_bytes=point.buffer_bytes,
-                        working_set_bytes=point.buffer_bytes * buffers_of(point.mix),
-                        program_mb_s=bandwidth,
-                        setting=setting_of(point),
-                    )
-                    for (point, _), (_, bandwidth) in zip(found, bandwidths, strict=True)
-                ),
+                table=table,
             ),
             flags=(
                 *evidence_flags(document, points),

@@ -17,7 +17,7 @@ from calibration.measurements.base import (
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.node_matrix import NodeMatrixValues
-from calibration.measurements.platform import Shape
+from calibration.measurements.platform import Setting, Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     CountedTrafficSettings,
@@ -28,7 +28,7 @@ from calibration.measurements.traffic import (
     common_buffer_bytes,
     shape_options,
 )
-from calibration.measurements.traffic_points import Setting, missing_points, mix_bandwidth, setting_of, traffic_flags
+from calibration.measurements.traffic_points import missing_points, mix_bandwidth, setting_of, traffic_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result

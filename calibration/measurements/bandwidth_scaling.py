@@ -3,15 +3,15 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Literal
+from typing import ClassVar, Literal
 
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
-from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
+from calibration.measurements.base import GridValues, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step
 from calibration.measurements.evidence import estimate_of
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
-from calibration.measurements.platform import Shape
+from calibration.measurements.platform import Setting, Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
@@ -22,7 +22,7 @@ from calibration.measurements.traffic import (
     shape_options,
     shared_buffer_bytes,
 )
-from calibration.measurements.traffic_points import Setting, measured_points, missing_points, setting_of, traffic_flags
+from calibration.measurements.traffic_points import measured_points, missing_points, traffic_flags
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthPlacement, BandwidthPoint, BandwidthResult
@@ -55,24 +55,6 @@ class ScalingSettings(TrafficSettings):
     shape: Shape | None = None
 
 
-class ScalingPoint(Model):
-    """Bandwidth of ``threads`` CPUs on ``cores`` cores of ``nodes``, in MB/s by the rule for memory's bytes.
-
-    ``per_thread_mb_s`` is the bandwidth divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are those of
-    single threads, mean over the windows.
-    """
-
-    threads: int
-    cores: int
-    nodes: tuple[int, ...]
-    group: str
-    setting: Setting
-    bandwidth_mb_s: Estimate
-    per_thread_mb_s: float
-    slowest_mb_s: float
-    fastest_mb_s: float
-
-
 class Saturation(Model):
     """Whether ``threads``, one on every core of the first node or of the machine, saturate its memory.
 
@@ -88,8 +70,12 @@ class Saturation(Model):
     saturated: bool | None
 
 
-class BandwidthScalingValues(Values):
+class BandwidthScalingValues(GridValues):
     """The curve of one order: ``fill`` uses the cores of one node before those of the next, ``spread`` alternates.
+
+    Bandwidth of ``threads`` CPUs on ``cores`` cores of ``nodes`` is in MB/s by the rule for memory's bytes,
+    ``per_thread_mb_s`` that divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are those of single threads,
+    mean over the windows.
 
     ``best_threads`` had the highest bandwidth; ``enough_threads`` is the smallest number that reached
     ``enough_fraction`` of it.
@@ -98,12 +84,21 @@ class BandwidthScalingValues(Values):
     kind: Literal["bandwidth_scaling"] = "bandwidth_scaling"
     order: Order
     mix: str
-    points: tuple[ScalingPoint, ...]
     best_threads: int
     enough_threads: int
     enough_fraction: float
     saturation: tuple[Saturation, ...] = ()
     saturated_gain: float = SATURATED_GAIN
+
+    axes: ClassVar = {"threads": int}
+    columns: ClassVar = {
+        "cores": int,
+        "nodes": tuple[int, ...],
+        "group": str,
+        "setting": Setting,
+        "bandwidth_mb_s": Estimate,
+        **dict.fromkeys(("per_thread_mb_s", "slowest_mb_s", "fastest_mb_s"), float),
+    }
 
 
 class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValues]):
@@ -166,33 +161,31 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         target = step.target_half_width
         order: Order = "spread" if step.id.endswith("-spread") else "fill"
         found = measured_points(points, target)
-        values = tuple(
-            ScalingPoint(
-                threads=point.threads,
-                cores=len({sut.siblings(cpu) for cpu in point.cpus}),
-                nodes=tuple(sorted(set(point.nodes))),
-                group=point.group,
-                setting=setting_of(point),
-                bandwidth_mb_s=mix.bandwidth_mb_s,
-                per_thread_mb_s=mix.bandwidth_mb_s.value / point.threads,
-                slowest_mb_s=min(mix.per_thread_mb_s),
-                fastest_mb_s=max(mix.per_thread_mb_s),
-            )
+        table = BandwidthScalingValues.table_of(
+            {
+                "threads": point.threads,
+                "cores": len({sut.siblings(cpu) for cpu in point.cpus}),
+                "nodes": tuple(sorted(set(point.nodes))),
+                "group": point.group,
+                "setting": mix.setting,
+                "bandwidth_mb_s": mix.bandwidth_mb_s,
+                "per_thread_mb_s": mix.bandwidth_mb_s.value / point.threads,
+                "slowest_mb_s": min(mix.per_thread_mb_s),
+                "fastest_mb_s": max(mix.per_thread_mb_s),
+            }
             for point, mix in found
         )
-        best = max(values, key=lambda point: point.bandwidth_mb_s.value)
-        enough = [
-            value for value in values if value.bandwidth_mb_s.value >= SATURATED_FRACTION * best.bandwidth_mb_s.value
-        ]
+        best = max(table.rows, key=lambda row: row.bandwidth_mb_s.value)
+        enough_mb_s = SATURATED_FRACTION * best.bandwidth_mb_s.value
         measured = {f"{point.threads} threads": mix for point, mix in found}
         yield Parsed(
             id=step.id,
             values=BandwidthScalingValues(
                 order=order,
                 mix=points[0].mix,
-                points=values,
+                table=table,
                 best_threads=best.threads,
-                enough_threads=min(point.threads for point in enough),
+                enough_threads=min(row.threads for row in table.rows if row.bandwidth_mb_s.value >= enough_mb_s),
                 enough_fraction=SATURATED_FRACTION,
                 saturation=tuple(
                     found_saturation

@@ -8,7 +8,7 @@ copies at the same time.
 
 from collections.abc import Iterator, Sequence
 from math import log2
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -19,13 +19,13 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
     Parsed,
     Planned,
     Step,
-    Values,
     missing_part,
     require_any,
 )
@@ -59,7 +59,7 @@ from calibration.measurements.sut import (
     side_cache_flags,
     whole_pages,
 )
-from calibration.model import Model
+from calibration.measurements.table import TableRow
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
@@ -105,32 +105,22 @@ class LadderSettings(ChaseSettings):
     target_half_width: HalfWidth = 0.03
 
 
-class LadderPoint(Model):
-    """Latency in ns per load at one working-set size (bytes spanned), stride and order, over all copies.
-
-    ``core_hz`` is the core clock during the chase.
-    """
-
-    size_bytes: int
-    stride_bytes: int
-    order: Order
-    latency_ns: Estimate
-    core_hz: float
-
-
-class LatencyLadderValues(Values):
+class LatencyLadderValues(GridValues):
     """The curves of one series and, for the random one, its levels against those reported by the kernel.
 
-    ``cpus`` measured at the same time, each with a buffer on ``nodes`` (interleaved over several).
+    ``latency_ns`` is the latency per load at a working-set size (bytes spanned), over all copies, ``core_hz`` the core
+    clock meanwhile. ``cpus`` measured at the same time, each with a buffer on ``nodes`` (interleaved over several).
     """
 
     kind: Literal["latency_ladder"] = "latency_ladder"
     series: Series
     cpus: tuple[int, ...]
     nodes: tuple[int, ...]
-    points: tuple[LadderPoint, ...]
     levels: tuple[Level, ...]
     comparisons: tuple[Comparison, ...]
+
+    axes: ClassVar = {"order": Order, "size_bytes": int, "stride_bytes": int}
+    columns: ClassVar = {"latency_ns": Estimate, "core_hz": float}
 
 
 class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
@@ -249,21 +239,16 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
         for point in result.points:
             combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
-        points: list[LadderPoint] = []
+        rows: list[dict[str, Any]] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
             latencies = [latency for point in copies if (latency := latency_of(point, target)) is not None]
             core_hz = core_hz_of(copies)
             if len(latencies) < len(copies) or core_hz is None:
                 continue
-            points.append(
-                LadderPoint(
-                    size_bytes=size_bytes,
-                    stride_bytes=stride_bytes,
-                    order=order,
-                    latency_ns=_over_copies(latencies, target),
-                    core_hz=core_hz,
-                )
-            )
+            labels = {"order": order, "size_bytes": size_bytes, "stride_bytes": stride_bytes}
+            rows.append({**labels, "latency_ns": _over_copies(latencies, target), "core_hz": core_hz})
+        table = LatencyLadderValues.table_of(rows)
+        points = table.rows
         require_any(points, result.points, "point of the ladder")
         first = result.points[0]
         series = _series_of(first)
@@ -276,7 +261,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 series=series,
                 cpus=cpus,
                 nodes=first.nodes,
-                points=tuple(points),
+                table=table,
                 levels=tuple(_clocked(level, random) for level in levels),
                 comparisons=compare_levels(levels, [point.size_bytes for point in random], sut.context),
             ),
@@ -347,7 +332,7 @@ def _over_copies(latencies: Sequence[Estimate], target: float | None) -> Estimat
     return estimate(samples, "ns", rounds=latencies[0].rounds, target_half_width=target)
 
 
-def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:
+def _clocked(level: Level, points: Sequence[TableRow]) -> Level:
     """Return *level* with the core clock of its points."""
     nearest = sorted(points, key=lambda point: abs(point.latency_ns.value - level.latency_ns.value))
     return level.model_copy(update={"core_hz": nearest[0].core_hz})

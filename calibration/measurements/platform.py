@@ -78,6 +78,37 @@ class Shape(Model):
         return ", ".join(parts)
 
 
+class Setting(Model):
+    """The setting of a measured bandwidth.
+
+    ``hint`` is none without prefetches; ``visit_lines`` are the lines of a stream at each of its turns.
+    """
+
+    threads: int
+    streams: int
+    prefetch_bytes: int
+    width: str
+    delay: int
+    buffer_bytes: int
+    hint: Hint | Literal["none"]
+    visit_lines: int
+    instruction: Instruction
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the traffic, as a profile would ask for it."""
+        natural = self.visit_lines == natural_visit_lines(self.streams)
+        return Shape.model_validate(
+            {
+                "streams": self.streams,
+                "prefetch_bytes": self.prefetch_bytes,
+                "hint": "t0" if self.hint == "none" else self.hint,
+                "visit_lines": 0 if natural else self.visit_lines,
+                "instruction": self.instruction,
+            }
+        )
+
+
 class ChosenShape(Shape):
     """The best shape of a search, with its vector width."""
 

@@ -13,7 +13,7 @@ from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.errors import InputError
 from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.metric_rows import DISTURBED, MEMORY_TRAFFIC, bandwidth, fraction
-from calibration.measurements.platform import Shape
+from calibration.measurements.platform import Setting, Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -25,7 +25,7 @@ from calibration.measurements.traffic import (
     buffer_bytes,
     shape_options,
 )
-from calibration.measurements.traffic_points import Setting, measured_points, missing_points, traffic_flags
+from calibration.measurements.traffic_points import measured_points, missing_points, traffic_flags
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import BandwidthResult, Course
 from calibration.sutprobe.document import ProbeDocument, read_result

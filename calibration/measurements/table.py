@@ -7,10 +7,14 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from calibration.counters.volume import CountedBytes
+from calibration.measurements.platform import Setting
 from calibration.model import Model
 from calibration.statistics import Estimate
 
-Cell = Annotated[Estimate | CountedBytes | int | float | str | None, Field(union_mode="left_to_right")]
+Cell = Annotated[
+    Estimate | CountedBytes | Setting | int | float | str | tuple[int, ...] | tuple[str, ...] | None,
+    Field(union_mode="left_to_right"),
+]
 """A label or a value; values of third-party texts are plain numbers."""
 
 

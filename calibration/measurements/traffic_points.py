@@ -3,14 +3,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal
 
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.measurements.base import Missing, missing_part, require_any
 from calibration.measurements.counting import bandwidth_counted
 from calibration.measurements.evidence import estimate_of, evidence_flags
-from calibration.measurements.platform import Hint, Instruction, Shape, natural_visit_lines
+from calibration.measurements.platform import Setting
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut, size_flags
 from calibration.measurements.traffic import held_by_node, read_group
@@ -19,37 +18,6 @@ from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag
-
-
-class Setting(Model):
-    """The setting of a measured bandwidth.
-
-    ``hint`` is none without prefetches; ``visit_lines`` are the lines of a stream at each of its turns.
-    """
-
-    threads: int
-    streams: int
-    prefetch_bytes: int
-    width: str
-    delay: int
-    buffer_bytes: int
-    hint: Hint | Literal["none"]
-    visit_lines: int
-    instruction: Instruction
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the traffic, as a profile would ask for it."""
-        natural = self.visit_lines == natural_visit_lines(self.streams)
-        return Shape.model_validate(
-            {
-                "streams": self.streams,
-                "prefetch_bytes": self.prefetch_bytes,
-                "hint": "t0" if self.hint == "none" else self.hint,
-                "visit_lines": 0 if natural else self.visit_lines,
-                "instruction": self.instruction,
-            }
-        )
 
 
 class Tried(Model):

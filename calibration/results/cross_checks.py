@@ -7,7 +7,7 @@ They are made once, when the run document is assembled; pages, ``calibration jud
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderPoint, BandwidthLadderValues
+from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.core_latency import CoreLatencyValues
@@ -20,10 +20,11 @@ from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.memory_parallelism import MemoryParallelismValues, ParallelCurve
 from calibration.measurements.page_sizes import PageSizesValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.measurements.platform import Setting
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.random_bandwidth import RandomBandwidthValues
+from calibration.measurements.table import TableRow
 from calibration.measurements.traffic import Part, read_group
-from calibration.measurements.traffic_points import Setting
 from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
 from calibration.results.model import Measurement
 from calibration.statistics import MIN_COVERAGE, Estimate
@@ -145,7 +146,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
                     yield check("part", side, everywhere[rung.mix])
 
 
-def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[BandwidthLadderPoint, Side]]:
+def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[TableRow, Side]]:
     """Yield the points of a ladder that lie in memory, with their metrics."""
     who = "one_CPU" if values.threads == 1 else "all_CPUs"
     for point in values.points:

@@ -23,6 +23,7 @@ from calibration.measurements.platform import (
     CacheReference,
     ChosenShape,
     LevelShape,
+    Setting,
     ShapeReference,
     natural_visit_lines,
     platform_of,
@@ -30,7 +31,7 @@ from calibration.measurements.platform import (
 )
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import DEFAULT_SHAPE
-from calibration.measurements.traffic_points import Setting, Tried
+from calibration.measurements.traffic_points import Tried
 from calibration.measurements.traffic_shape import (
     CacheLook,
     ShapeSettings,

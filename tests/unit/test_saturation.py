@@ -18,10 +18,9 @@ from calibration.measurements.bandwidth_scaling import (
     whole_counts,
 )
 from calibration.measurements.base import Step
-from calibration.measurements.platform import ChosenShape, Shape
+from calibration.measurements.platform import ChosenShape, Setting, Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import all_cores, all_cpus, shape_rows
-from calibration.measurements.traffic_points import Setting
 from calibration.measurements.traffic_shape import ShapeSettings, extra_looks, extra_options
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import read_document, read_result
