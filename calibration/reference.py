@@ -33,8 +33,8 @@ from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
-from calibration.measurements.base import GridValues
 from calibration.measurements.metric_rows import MetricRow, Tolerance
+from calibration.measurements.table import Gridded
 from calibration.nightly.notify import Notification
 from calibration.parsers import read_yaml
 from calibration.places import COLLECTION, PACKAGE
@@ -149,9 +149,16 @@ def _command(context: click.Context, parameters: list[click.Parameter]) -> Itera
 
 def run_document() -> Iterator[str]:
     """Yield the fields of the run document and all its models, and the columns of tables."""
-    kinds = [item.values for item in registry().values() if issubclass(item.values, GridValues)]
-    schemas = {values.__name__: values.row_model().model_json_schema(mode="serialization") for values in kinds}
+    schemas = {of.__name__: of.row_model().model_json_schema(mode="serialization") for of in with_tables()}
     return _models("run", RunDocument, {}, {name: schema["properties"] for name, schema in schemas.items()})
+
+
+def with_tables(base: type[Gridded] = Gridded) -> Iterator[type[Gridded]]:
+    """Yield the models that have a table, of those derived from *base*."""
+    for model in base.__subclasses__():
+        if hasattr(model, "columns"):
+            yield model
+        yield from with_tables(model)
 
 
 def records() -> Iterator[str]:

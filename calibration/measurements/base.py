@@ -8,10 +8,9 @@ finds the modules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import Field, ValidationError, create_model, model_validator
+from pydantic import Field
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
@@ -19,8 +18,8 @@ from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
 from calibration.measurements.sut import Sut
-from calibration.measurements.table import Table, TableRow
-from calibration.model import Model, fault_of
+from calibration.measurements.table import Gridded, Table
+from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.trust import Trust, trust_of
@@ -170,65 +169,8 @@ class Values(Model):
     kind: str
 
 
-class GridValues(Values):
-    """Base of the values of a kind with a grid: ``table`` has the kind's ``axes`` and ``columns``, of these types."""
-
-    table: Table
-
-    axes: ClassVar[Mapping[str, Any]]
-    columns: ClassVar[Mapping[str, Any]]
-
-    @property
-    def points(self) -> tuple[TableRow, ...]:
-        """The rows of the table."""
-        return self.table.rows
-
-    @classmethod
-    def table_of(cls, rows: Iterable[dict[str, Any]]) -> Table:
-        """Return the table of *rows*, whose other columns are ``None``.
-
-        Raises ``InputError`` if two have the same labels.
-        """
-        try:
-            return Table(axes=tuple(cls.axes), rows=tuple(TableRow(dict.fromkeys(cls.columns) | row) for row in rows))
-        except ValidationError as error:
-            raise InputError(fault_of(error)) from error
-
-    @classmethod
-    @cache
-    def row_model(cls, *, read: bool = False) -> type[Model]:
-        """Return the model of the rows; those of a table that was *read* have numbers instead of estimates."""
-        fields: dict[str, Any] = {name: (of, ...) for name, of in (*cls.axes.items(), *cls.columns.items())}
-        if read:
-            fields = {name: (of | None, ...) for name, of in cls.axes.items()}
-            fields |= {name: (float | None, None) for name, of in cls.columns.items() if of == Estimate | None}
-        return create_model("Row", __base__=Model, **fields)
-
-    @classmethod
-    def check(cls, table: Table, *, read: bool = False) -> None:
-        """Raise ``ValueError`` unless *table* is of this kind; one that was *read* has numbers instead of estimates."""
-        if table.axes != tuple(cls.axes):
-            raise ValueError(f"a table by {', '.join(table.axes)}, not by {', '.join(cls.axes)}")
-        for row in table.rows:
-            try:
-                cls.row_model(read=read).model_validate(row)
-            except ValidationError as error:
-                raise ValueError(fault_of(error)) from error
-
-    @classmethod
-    def fields(cls, table: Table) -> dict[str, Any]:
-        """Return *table* as plain fields."""
-        return {"points": table.rows}
-
-    @classmethod
-    def printed(cls, table: Table) -> dict[str, Any]:
-        """Return *table* as fields in the layout of third-party texts."""
-        return cls.fields(table)
-
-    @model_validator(mode="after")
-    def _typed(self) -> Self:
-        self.check(self.table)
-        return self
+class GridValues(Gridded, Values):
+    """Base of the values of a kind with a grid."""
 
 
 class Metric(Model):

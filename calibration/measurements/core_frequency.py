@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -14,6 +14,7 @@ from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
@@ -21,14 +22,13 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    Values,
     missing_part,
     require_any,
 )
 from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
 from calibration.measurements.metric_rows import CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
 from calibration.measurements.sut import Sut
-from calibration.model import Model
+from calibration.measurements.table import TableRow
 from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
@@ -79,28 +79,12 @@ class CoreFrequencySettings(RepeatedSettings):
     target_half_width: HalfWidth = 0.01
 
 
-class CorePoint(Model):
-    """One core under one kind of work while ``active_cpus`` CPUs do the same.
-
-    ``frequency_hz`` is the clock while the CPU was not interrupted, ``share_fraction`` its share of the time.
-    ``chain_ratio`` compares the chain with vector work to the chain alone, ``None`` without vector work.
-    """
-
-    cpu: int
-    active_cpus: int
-    active: Active
-    work: Annotated[str, Field(pattern=f"^{ANY_WORK}$")]
-    frequency_hz: Estimate
-    share_fraction: float
-    chain_ratio: float | None
-
-
 class Row(NamedTuple):
     """The cores measured under one kind of work and activity, by clock, slowest first."""
 
     work: str
     active: Active
-    points: tuple[CorePoint, ...]
+    points: tuple[TableRow, ...]
 
     @property
     def name(self) -> str:
@@ -118,9 +102,9 @@ class Row(NamedTuple):
         return (self.points[-1].frequency_hz.value - self.points[0].frequency_hz.value) / self.median_hz
 
 
-def rows_of(points: Iterable[CorePoint]) -> list[Row]:
+def rows_of(points: Iterable[TableRow]) -> list[Row]:
     """Return *points* by work and activity, in order of appearance."""
-    found: dict[tuple[str, Active], list[CorePoint]] = {}
+    found: dict[tuple[str, Active], list[TableRow]] = {}
     for point in points:
         found.setdefault((point.work, point.active), []).append(point)
     return [
@@ -129,11 +113,22 @@ def rows_of(points: Iterable[CorePoint]) -> list[Row]:
     ]
 
 
-class CoreFrequencyValues(Values):
-    """Clocks of all cores, in the order work x alone or all x CPU."""
+class CoreFrequencyValues(GridValues):
+    """Clocks of all cores under each kind of work, while ``active_cpus`` CPUs do the same.
+
+    ``frequency_hz`` is the clock while the CPU was not interrupted, ``share_fraction`` its share of the time.
+    ``chain_ratio`` compares the chain with vector work to the chain alone, ``None`` without vector work.
+    """
 
     kind: Literal["core_frequency"] = "core_frequency"
-    points: tuple[CorePoint, ...]
+
+    axes: ClassVar = {"work": Annotated[str, Field(pattern=f"^{ANY_WORK}$")], "active": Active, "cpu": int}
+    columns: ClassVar = {
+        "active_cpus": int,
+        "frequency_hz": Estimate,
+        "share_fraction": float,
+        "chain_ratio": float | None,
+    }
 
     @property
     def rows(self) -> list[Row]:
@@ -228,11 +223,11 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         result = read_result(document, FrequencyResult)
         target = step.target_half_width
         measured = [point for point in result.points if point.error is None]
-        points = tuple(_point(point, target) for point in measured)
-        require_any(points, result.points, "core's frequency")
+        table = CoreFrequencyValues.table_of(_row(point, target) for point in measured)
+        require_any(table.rows, result.points, "core's frequency")
         yield Parsed(
             id=step.id,
-            values=CoreFrequencyValues(points=points),
+            values=CoreFrequencyValues(table=table),
             flags=(
                 *document_flags(document),
                 *lost_flags(result.points),
@@ -240,7 +235,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 *interference_flags(
                     [point.interference for point in measured if point.interference], f"of {len(measured)} points"
                 ),
-                *_slow_flags(points),
+                *_slow_flags(table.rows),
             ),
             missing=tuple(missing_part(_words(point), point.error) for point in result.points if point.error),
         )
@@ -314,29 +309,25 @@ def _spread(clocks: Sequence[float]) -> float:
     return (max(clocks) - min(clocks)) / median(clocks)
 
 
-def _words(point: FrequencyPoint | CorePoint) -> str:
+def _words(point: FrequencyPoint) -> str:
     return f"CPU {point.cpu}, {point.work}, {point.active}"
 
 
-def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
-    """Return *point* with its estimate; interrupted windows are dropped while more than half remain."""
+def _row(point: FrequencyPoint, target_half_width: float | None) -> dict[str, Any]:
+    """Return *point* as a row; interrupted windows are dropped while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
         raise InputError(f"no windows and no error for {_words(point)}")
     parts = point.rounds or (point,)
-    return CorePoint(
-        cpu=point.cpu,
-        active_cpus=point.active_cpus,
-        active=point.active,
-        work=point.work,
-        frequency_hz=estimate(
+    return {
+        **{name: getattr(point, name) for name in ("work", "active", "cpu", "active_cpus", "chain_ratio")},
+        "frequency_hz": estimate(
             [undisturbed(part.windows_hz or (), set(part.dirty_windows or ())) for part in parts],
             "Hz",
             rounds=range(len(parts)) if point.rounds else (),
             target_half_width=target_half_width,
         ),
-        share_fraction=point.share,
-        chain_ratio=point.chain_ratio,
-    )
+        "share_fraction": point.share,
+    }
 
 
 def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
@@ -355,7 +346,7 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
         )
 
 
-def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
+def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
     """Yield a flag for each kind of work with a core whose interval is below the other cores'."""
     for row in rows_of(points):
         if len(row.points) < 2:

@@ -6,7 +6,7 @@ from itertools import groupby
 from math import log
 from operator import attrgetter
 from statistics import NormalDist, median
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
@@ -16,13 +16,13 @@ from calibration.charts.cores import deviations_chart
 from calibration.cpulists import format_cpulist
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
     Parsed,
     Planned,
     Step,
-    Values,
     require_any,
 )
 from calibration.measurements.chase import (
@@ -37,6 +37,7 @@ from calibration.measurements.chase import (
 )
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
+from calibration.measurements.table import TableRow
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -62,14 +63,6 @@ class CoreLatencySettings(ChaseSettings):
     target_half_width: HalfWidth = 0.03
 
 
-class CoreLatencyPoint(Model):
-    """Latency in ns per load of ``cpu`` to memory of ``node``."""
-
-    cpu: int
-    node: int
-    latency_ns: Estimate
-
-
 class SlowCore(Model):
     """A core with more latency than the others of its node: ``slowdown`` is relative to their median."""
 
@@ -82,7 +75,7 @@ class Row(NamedTuple):
     """The cores whose nearest memory is ``node``, fastest first."""
 
     node: int
-    points: tuple[CoreLatencyPoint, ...]
+    points: tuple[TableRow, ...]
 
     @property
     def median_ns(self) -> float:
@@ -90,16 +83,18 @@ class Row(NamedTuple):
         return _middle(self.points)
 
 
-class CoreLatencyValues(Values):
-    """One point per core, ascending by CPU, and the ``slow`` ones, slowest first.
+class CoreLatencyValues(GridValues):
+    """Latency in ns per load of one CPU per core, ascending, to memory of ``node``; the ``slow`` ones, slowest first.
 
     ``slow_limit`` is the relative distance from the median of a node that the whole interval of a slow core is beyond.
     """
 
     kind: Literal["core_latency"] = "core_latency"
-    points: tuple[CoreLatencyPoint, ...]
     slow_limit: float
     slow: tuple[SlowCore, ...]
+
+    axes: ClassVar = {"cpu": int}
+    columns: ClassVar = {"node": int, "latency_ns": Estimate}
 
     @property
     def rows(self) -> list[Row]:
@@ -163,16 +158,14 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         found = read_result(document, LatencyResult).points
         measured = [(point, ns) for point in found if (ns := latency_of(point, step.target_half_width)) is not None]
         require_any(measured, found, "core's latency")
-        points = tuple(
-            sorted(
-                (CoreLatencyPoint(cpu=point.cpu, node=point.nodes[0], latency_ns=ns) for point, ns in measured),
-                key=lambda point: point.cpu,
-            )
+        table = CoreLatencyValues.table_of(
+            {"cpu": point.cpu, "node": point.nodes[0], "latency_ns": ns}
+            for point, ns in sorted(measured, key=lambda item: item[0].cpu)
         )
-        limit, slow = slow_cores(points)
+        limit, slow = slow_cores(table.rows)
         yield Parsed(
             id=step.id,
-            values=CoreLatencyValues(points=points, slow_limit=limit, slow=slow),
+            values=CoreLatencyValues(table=table, slow_limit=limit, slow=slow),
             flags=(
                 *chase_flags(document, found),
                 *chain_flags(sut, found),
@@ -230,17 +223,17 @@ def _spread(latencies: Sequence[float]) -> float:
     return (max(latencies) - min(latencies)) / median(latencies)
 
 
-def _middle(points: Iterable[CoreLatencyPoint]) -> float:
+def _middle(points: Iterable[TableRow]) -> float:
     return median(point.latency_ns.value for point in points)
 
 
-def in_all_rounds(points: Sequence[CoreLatencyPoint]) -> list[CoreLatencyPoint]:
+def in_all_rounds(points: Sequence[TableRow]) -> list[TableRow]:
     """Return those of *points* that have most rounds: a core that lacks one would take it from all."""
     rounds = max((point.latency_ns.centre_of_rounds.keys() for point in points), key=len)
     return [point for point in points if point.latency_ns.centre_of_rounds.keys() == rounds]
 
 
-def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCore, ...]]:
+def slow_cores(points: Sequence[TableRow]) -> tuple[float, tuple[SlowCore, ...]]:
     """Return the limit of a slow core among *points*, and the slow cores, slowest first.
 
     A core is compared with the median of its node in each round, which removes what changed for all of them from round
@@ -263,12 +256,12 @@ def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCor
     return limit, tuple(sorted(slow, key=lambda core: -core.slowdown.value))
 
 
-def _relative(points: Sequence[CoreLatencyPoint]) -> Iterator[tuple[CoreLatencyPoint, Estimate]]:
+def _relative(points: Sequence[TableRow]) -> Iterator[tuple[TableRow, Estimate]]:
     """Yield each of *points* with its latency relative to the median of its node, by round.
 
     A node with fewer than three cores is compared with all of them.
     """
-    by_node: dict[int, list[CoreLatencyPoint]] = {}
+    by_node: dict[int, list[TableRow]] = {}
     for point in points:
         by_node.setdefault(point.node, []).append(point)
     middles: Mapping[int, list[float]] = {
@@ -279,7 +272,7 @@ def _relative(points: Sequence[CoreLatencyPoint]) -> Iterator[tuple[CoreLatencyP
         yield point, estimate([[ratio] for ratio in ratios], "fraction", rounds=range(len(ratios)))
 
 
-def _centres(points: Sequence[CoreLatencyPoint]) -> list[float]:
+def _centres(points: Sequence[TableRow]) -> list[float]:
     """Return the median of *points* in each round."""
     return [median(values) for values in zip(*(point.latency_ns.centres for point in points), strict=True)]
 

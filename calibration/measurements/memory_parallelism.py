@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -35,7 +35,7 @@ from calibration.measurements.chase import (
 )
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, MetricRow, latency
 from calibration.measurements.sut import Place, Sut
-from calibration.model import Model
+from calibration.measurements.table import Gridded, TableRow
 from calibration.statistics import Estimate, combined
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
@@ -63,22 +63,11 @@ class MemoryParallelismSettings(ChaseSettings):
     target_half_width: HalfWidth = 0.03
 
 
-class ParallelPoint(Model):
-    """A number of chains: ``load_ns`` is the time divided by the loads of all of them.
+class ParallelCurve(Gridded):
+    """Times of ``cpu`` in memory of ``node``, by number of chains.
 
-    ``in_flight`` is the latency of one chain divided by that, ``None`` without one. ``loop_overhead_ns`` is the same
-    time per load if all lines are in the first-level cache.
-    """
-
-    chains: int
-    load_ns: Estimate
-    in_flight: Estimate | None
-    loop_overhead_ns: float
-
-
-class ParallelCurve(Model):
-    """The points of ``cpu`` in memory of ``node``, by number of chains.
-
+    ``load_ns`` is the time divided by the loads of all chains, ``in_flight`` the latency of one chain divided by that,
+    ``None`` without one, ``loop_overhead_ns`` the same time per load if all lines are in the first-level cache.
     ``enough_chains`` is the fewest with which no larger number is faster by ``min_gain``; ``None`` if that is the
     largest, so that more might be faster still.
     """
@@ -87,12 +76,14 @@ class ParallelCurve(Model):
     node: int
     size_bytes: int
     page: str
-    points: tuple[ParallelPoint, ...]
     min_gain: float
     enough_chains: int | None
 
+    axes: ClassVar = {"chains": int}
+    columns: ClassVar = {"load_ns": Estimate, "in_flight": Estimate | None, "loop_overhead_ns": float}
+
     @property
-    def best(self) -> ParallelPoint:
+    def best(self) -> TableRow:
         """The point with the least time per load."""
         return min(self.points, key=lambda point: point.load_ns.value)
 
@@ -242,13 +233,13 @@ def _curve(points: Sequence[LatencyPoint], target_half_width: float | None) -> P
     if not measured:
         return None
     one = next((ns for point, ns in measured if point.chains == 1), None)
-    found = tuple(
-        ParallelPoint(
-            chains=point.chains,
-            load_ns=ns,
-            in_flight=None if one is None else combined([one, ns], _ratio, "loads"),
-            loop_overhead_ns=point.overhead_ns,
-        )
+    table = ParallelCurve.table_of(
+        {
+            "chains": point.chains,
+            "load_ns": ns,
+            "in_flight": None if one is None else combined([one, ns], _ratio, "loads"),
+            "loop_overhead_ns": point.overhead_ns,
+        }
         for point, ns in sorted(measured, key=lambda item: item[0].chains)
     )
     first = measured[0][0]
@@ -257,13 +248,13 @@ def _curve(points: Sequence[LatencyPoint], target_half_width: float | None) -> P
         node=first.nodes[0],
         size_bytes=first.size_bytes,
         page=(first.placements or ())[0].pages.obtained,
-        points=found,
+        table=table,
         min_gain=MIN_GAIN,
-        enough_chains=enough_chains(found),
+        enough_chains=enough_chains(table.rows),
     )
 
 
-def enough_chains(points: Sequence[ParallelPoint]) -> int | None:
+def enough_chains(points: Sequence[TableRow]) -> int | None:
     """Return the fewest chains of *points*, ascending, with which no larger number gains ``MIN_GAIN``.
 
     ``None`` if that is the largest.
@@ -271,7 +262,7 @@ def enough_chains(points: Sequence[ParallelPoint]) -> int | None:
     for index, point in enumerate(points[:-1]):
         gains = [combined([point.load_ns, more.load_ns], _ratio, "fraction") for more in points[index + 1 :]]
         if all(gain is not None and (gain.interval or (gain.value,))[0] <= 1 + MIN_GAIN for gain in gains):
-            return point.chains
+            return int(point.chains)
     return None
 
 

@@ -8,9 +8,9 @@ lmbench's ``tlb``: lines come from the same cache in both, so what differs is ad
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from calibration import units
 from calibration.charts.bars import bars
@@ -19,6 +19,7 @@ from calibration.context.model import Context, HugePages
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     MeasuredRun,
     Metric,
     Missing,
@@ -26,14 +27,13 @@ from calibration.measurements.base import (
     Parsed,
     Planned,
     Step,
-    Values,
     missing_part,
 )
 from calibration.measurements.chase import ChaseSettings, chain_flags, chain_memory, chase_flags, idle_bytes, latency_of
 from calibration.measurements.evidence import beside, undisturbed
 from calibration.measurements.metric_rows import CACHED, latency
 from calibration.measurements.sut import Place, Sut, whole_pages
-from calibration.model import Model
+from calibration.measurements.table import TableRow
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPlacement, LatencyPoint, LatencyResult
@@ -58,35 +58,13 @@ class PageSizesSettings(ChaseSettings):
     hops: PositiveInt = 20_000
 
 
-class PageLatency(Model):
-    """Latencies in ns on pages of ``page_bytes``: in memory, and of cached lines, dense and spread over pages.
+class PageSizesValues(GridValues):
+    """Latencies in ns of ``cpu`` on node ``node``, by kind and size of pages, base pages first.
 
-    ``obtained`` names the pages as other kinds do.
-
-    ``added_ns`` is what a load of the spread chain takes longer than one of the dense chain on the largest pages,
+    ``memory_ns`` is over ``size_bytes`` of memory, ``spread_ns`` over one line in each of ``lines`` base pages,
+    ``spread_bytes`` in all, ``dense_ns`` over as many lines side by side. ``obtained`` names the pages as other kinds
+    do. ``added_ns`` is what a load of the spread chain takes longer than one of the dense chain on the largest pages,
     ``saved_ns`` how much less a load from memory takes than on base pages; both from differences within each round.
-    """
-
-    pages: Literal["base", "thp", "hugetlb"]
-    page_bytes: int
-    obtained: str
-    memory_ns: Estimate
-    dense_ns: Estimate
-    spread_ns: Estimate
-    added_ns: Estimate
-    saved_ns: Estimate | None
-
-    @property
-    def label(self) -> str:
-        """Kind and size of the pages, as a part of a metric's name."""
-        return f"{self.pages}_{units.size(self.page_bytes).replace(' ', '').removesuffix('iB').lower()}"
-
-
-class PageSizesValues(Values):
-    """Latencies of ``cpu`` in ``size_bytes`` of node ``node``, by size of pages, base pages first.
-
-    The spread chain has one line in each of ``lines`` base pages, ``spread_bytes`` in all, the dense one as many lines
-    side by side.
     """
 
     kind: Literal["page_sizes"] = "page_sizes"
@@ -95,7 +73,13 @@ class PageSizesValues(Values):
     size_bytes: int
     lines: int
     spread_bytes: int
-    pages: Annotated[tuple[PageLatency, ...], Field(min_length=1)]
+
+    axes: ClassVar = {"pages": Literal["base", "thp", "hugetlb"], "page_bytes": int}
+    columns: ClassVar = {
+        "obtained": str,
+        **dict.fromkeys(("memory_ns", "dense_ns", "spread_ns", "added_ns"), Estimate),
+        "saved_ns": Estimate | None,
+    }
 
 
 class Wanted(NamedTuple):
@@ -234,7 +218,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 size_bytes=memory.size_bytes,
                 lines=good[0][1].chain_nodes,
                 spread_bytes=good[0][0].size_bytes,
-                pages=tuple(_latencies(good, step.target_half_width)),
+                table=PageSizesValues.table_of(_latencies(good, step.target_half_width)),
             ),
             flags=(*chase_flags(document, used), *chain_flags(sut, [memory])),
             missing=tuple(missing),
@@ -242,9 +226,9 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
 
     def metrics(self, values: PageSizesValues) -> Iterator[Metric]:
         """Yield the latency on each kind of pages, and the cost of a miss on base pages."""
-        for row in values.pages:
+        for row in values.points:
             title = f"Latency on {page_text(row)}"
-            yield self.metric(f"{row.label}.latency_ns", title, row.memory_ns)
+            yield self.metric(f"{page_label(row)}.latency_ns", title, row.memory_ns)
             if row.pages == "base":
                 yield self.metric("tlb_miss_ns", f"TLB miss, {units.size(row.page_bytes)} pages", row.added_ns)
 
@@ -252,7 +236,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         """Yield the latencies of the chains on each kind of pages, side by side."""
         rows: list[Json] = []
         for values in run.values(self.kind):
-            for row in values.pages:
+            for row in values.points:
                 for chain, found in (
                     ("memory", row.memory_ns),
                     ("a line per page", row.spread_ns),
@@ -268,7 +252,12 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         yield Chart(self.kind, spec, alt, caption)
 
 
-def page_text(row: PageLatency) -> str:
+def page_label(row: TableRow) -> str:
+    """Return kind and size of pages as a part of a metric's name."""
+    return f"{row.pages}_{units.size(row.page_bytes).replace(' ', '').removesuffix('iB').lower()}"
+
+
+def page_text(row: TableRow) -> str:
     """Return the size and the kind of pages in words."""
     kind = {"base": "base", "thp": "transparent huge", "hugetlb": "hugetlb"}[row.pages]
     return f"{units.size(row.page_bytes)} {kind} pages"
@@ -296,24 +285,22 @@ def _lost(points: Sequence[LatencyPoint]) -> Missing | None:
     return None
 
 
-def _latencies(good: Sequence[Sequence[LatencyPoint]], target: float | None) -> Iterator[PageLatency]:
+def _latencies(good: Sequence[Sequence[LatencyPoint]], target: float | None) -> Iterator[dict[str, Any]]:
     """Yield the row of each kind of pages in *good*: the spread, the dense and the memory chain of each."""
     sizes = [_page_bytes(points[0]) for points in good]
     control = good[sizes.index(max(sizes))][1]
     base = next((points[2] for points in good if points[0].pages == "base"), None)
     for (spread, dense, memory), page_bytes in zip(good, sizes, strict=True):
-        yield PageLatency.model_validate(
-            {
-                "pages": spread.pages,
-                "page_bytes": page_bytes,
-                "obtained": (spread.placements or ())[0].pages.obtained,
-                "memory_ns": latency_of(memory, target),
-                "dense_ns": latency_of(dense, target),
-                "spread_ns": latency_of(spread, target),
-                "added_ns": _difference(spread, control),
-                "saved_ns": None if base is None or base is memory else _difference(base, memory),
-            }
-        )
+        yield {
+            "pages": spread.pages,
+            "page_bytes": page_bytes,
+            "obtained": (spread.placements or ())[0].pages.obtained,
+            "memory_ns": latency_of(memory, target),
+            "dense_ns": latency_of(dense, target),
+            "spread_ns": latency_of(spread, target),
+            "added_ns": _difference(spread, control),
+            "saved_ns": None if base is None or base is memory else _difference(base, memory),
+        }
 
 
 def _page_bytes(point: LatencyPoint) -> int:

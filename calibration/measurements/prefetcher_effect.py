@@ -6,8 +6,8 @@ stride under several settings of POWER's data stream control register. A random 
 prefetchers cannot follow, shows how much of a difference is theirs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -16,6 +16,7 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
 from calibration.measurements.base import (
     Declaration,
+    GridValues,
     HalfWidth,
     MeasuredRun,
     Metric,
@@ -37,7 +38,7 @@ from calibration.measurements.chase import (
 )
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
-from calibration.model import Model
+from calibration.measurements.table import TableRow
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyResult
@@ -59,35 +60,12 @@ class PrefetcherSettings(ChaseSettings):
     orders: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
 
 
-class StridedLatency(Model):
-    """Latency in ns per load along one stride in one order; ``touched_bytes`` is the size of all lines visited.
-
-    ``of_random`` is its ratio to the latency of the same nodes in random order, ``None`` for random order or without
-    that. ``core_hz`` is the core clock during the chase.
-    """
-
-    order: Order
-    stride_bytes: int
-    touched_bytes: int
-    latency_ns: Estimate
-    core_hz: float
-    of_random: float | None
-
-
-class Effect(Model):
-    """One stride in one order: latency in ns with prefetchers as found and off, and the ratio of off to as found."""
-
-    order: Order
-    stride_bytes: int
-    as_found_ns: Estimate
-    off_ns: Estimate
-    ratio: float
-
-
-class PrefetcherEffectValues(Values):
+class PrefetcherEffectValues(GridValues):
     """Latencies of CPU ``cpu`` in ``size_bytes`` of node ``node``, with the prefetchers as found or off.
 
-    ``effects`` are in the values with prefetchers off, for points that both have.
+    ``touched_bytes`` is the size of all lines visited, ``of_random`` the ratio to the latency of the same nodes in
+    random order, ``None`` for random order or without that, ``core_hz`` the core clock. With prefetchers off,
+    ``as_found_ns`` is the latency with them, if it was measured, and ``effect`` how many times as long it is without.
     """
 
     kind: Literal["prefetcher_effect"] = "prefetcher_effect"
@@ -95,8 +73,21 @@ class PrefetcherEffectValues(Values):
     cpu: int
     node: int
     size_bytes: int
-    points: tuple[StridedLatency, ...]
-    effects: tuple[Effect, ...]
+
+    axes: ClassVar = {"order": Order, "stride_bytes": int}
+    columns: ClassVar = {
+        "touched_bytes": int,
+        "latency_ns": Estimate,
+        "core_hz": float,
+        "of_random": float | None,
+        "as_found_ns": Estimate | None,
+        "effect": float | None,
+    }
+
+    @property
+    def effects(self) -> list[TableRow]:
+        """The points that were measured with prefetchers too."""
+        return [point for point in self.points if point.effect is not None]
 
 
 class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
@@ -158,15 +149,15 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         require_any(found, result.points, "stride")
         held = {point.nodes[0]: point.size_bytes for point in result.points}
         random = {point.stride_bytes: latency.value for point, latency, _ in found if point.order == RANDOM}
-        points = tuple(
-            StridedLatency(
-                order=point.order,
-                stride_bytes=point.stride_bytes,
-                touched_bytes=point.touched_bytes,
-                latency_ns=latency,
-                core_hz=core_hz,
-                of_random=_share(latency, random.get(point.stride_bytes)) if point.order != RANDOM else None,
-            )
+        table = PrefetcherEffectValues.table_of(
+            {
+                "order": point.order,
+                "stride_bytes": point.stride_bytes,
+                "touched_bytes": point.touched_bytes,
+                "latency_ns": latency,
+                "core_hz": core_hz,
+                "of_random": _share(latency, random.get(point.stride_bytes)) if point.order != RANDOM else None,
+            }
             for point, latency, core_hz in found
         )
         first = result.points[0]
@@ -177,8 +168,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 cpu=first.cpu,
                 node=first.nodes[0],
                 size_bytes=first.size_bytes,
-                points=points,
-                effects=(),
+                table=table,
             ),
             flags=(*chase_flags(document, result.points), *side_cache_flags(sut, held)),
             missing=tuple(missing_part(strided(point), point.error) for point in result.points if point.error),
@@ -189,11 +179,12 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         if values.prefetchers == "as_found":
             return values
         before = [
-            earlier
+            earlier.table.cells("latency_ns")
             for earlier in run.values()
             if isinstance(earlier, PrefetcherEffectValues) and earlier.prefetchers == "as_found"
         ]
-        return values.model_copy(update={"effects": _effects(before[0].points, values.points) if before else ()})
+        rows = [_beside(row, before[0].get(values.table.labels_of(row)) if before else None) for row in values.points]
+        return values.model_copy(update={"table": values.table_of(rows)})
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
         """Yield latency (ns) against stride (bytes), a curve per order and state of the prefetchers."""
@@ -228,20 +219,11 @@ def _share(latency: Estimate, of: float | None) -> float | None:
     return latency.value / of if of else None
 
 
-def _effects(as_found: Sequence[StridedLatency], off: Sequence[StridedLatency]) -> tuple[Effect, ...]:
-    """Return the effect for each stride and order that both have; a latency of 0 has no ratio."""
-    known = {(point.order, point.stride_bytes): point.latency_ns for point in as_found}
-    return tuple(
-        Effect(
-            order=point.order,
-            stride_bytes=point.stride_bytes,
-            as_found_ns=before,
-            off_ns=point.latency_ns,
-            ratio=point.latency_ns.value / before.value,
-        )
-        for point in off
-        if (before := known.get((point.order, point.stride_bytes))) is not None and before.value > 0
-    )
+def _beside(off: TableRow, as_found: Estimate | None) -> TableRow:
+    """Return *off* with its latency with prefetchers as found; a latency of 0 has no ratio."""
+    if as_found is None or as_found.value <= 0:
+        return off
+    return TableRow(off | {"as_found_ns": as_found, "effect": off.latency_ns.value / as_found.value})
 
 
 MEASUREMENT = PrefetcherEffect()

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values on a grid: one table of rows, each with labels of the axes and the cells of the columns."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 
 from calibration.counters.volume import CountedBytes
+from calibration.errors import InputError
 from calibration.measurements.platform import Setting
-from calibration.model import Model
+from calibration.model import Model, fault_of
 from calibration.statistics import Estimate
 
 Cell = Annotated[
@@ -40,7 +42,7 @@ class Table(Model):
     """Values by the labels of ``axes``: at most one row for each combination. What else a row has are the columns."""
 
     axes: tuple[str, ...]
-    rows: tuple[Annotated[dict[str, Cell], AfterValidator(TableRow)], ...]
+    rows: Annotated[tuple[Annotated[dict[str, Cell], AfterValidator(TableRow)], ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -71,3 +73,65 @@ class Table(Model):
         cells = self.cells(column)
         rows, columns = (labels or self.labels(axis) for axis in self.axes)
         return Grid(rows, columns, tuple(tuple(cells.get((row, label)) for label in columns) for row in rows))
+
+
+class Gridded(Model):
+    """Base of what has a grid: its ``table`` has the class's ``axes`` and ``columns``, of these types."""
+
+    table: Table
+
+    axes: ClassVar[Mapping[str, Any]]
+    columns: ClassVar[Mapping[str, Any]]
+
+    @property
+    def points(self) -> tuple[TableRow, ...]:
+        """The rows of the table."""
+        return self.table.rows
+
+    @classmethod
+    def table_of(cls, rows: Iterable[dict[str, Any]]) -> Table:
+        """Return the table of *rows*, whose other columns are ``None``.
+
+        Raises ``InputError`` if two have the same labels.
+        """
+        blank = dict.fromkeys((*cls.axes, *cls.columns))
+        try:
+            return Table(axes=tuple(cls.axes), rows=tuple(TableRow(blank | row) for row in rows))
+        except ValidationError as error:
+            raise InputError(fault_of(error)) from error
+
+    @classmethod
+    @cache
+    def row_model(cls, *, read: bool = False) -> type[Model]:
+        """Return the model of the rows; those of a table that was *read* have numbers instead of estimates."""
+        fields: dict[str, Any] = {name: (of, ...) for name, of in (*cls.axes.items(), *cls.columns.items())}
+        if read:
+            fields = {name: (of | None, ...) for name, of in cls.axes.items()}
+            fields |= {name: (float | None, None) for name, of in cls.columns.items() if of == Estimate | None}
+        return create_model("Row", __base__=Model, **fields)
+
+    @classmethod
+    def check(cls, table: Table, *, read: bool = False) -> None:
+        """Raise ``ValueError`` unless *table* is of this class; a *read* one has numbers instead of estimates."""
+        if table.axes != tuple(cls.axes):
+            raise ValueError(f"a table by {', '.join(table.axes)}, not by {', '.join(cls.axes)}")
+        for row in table.rows:
+            try:
+                cls.row_model(read=read).model_validate(row)
+            except ValidationError as error:
+                raise ValueError(fault_of(error)) from error
+
+    @classmethod
+    def fields(cls, table: Table) -> dict[str, Any]:
+        """Return *table* as plain fields."""
+        return {"points": table.rows}
+
+    @classmethod
+    def printed(cls, table: Table) -> dict[str, Any]:
+        """Return *table* as fields in the layout of third-party texts."""
+        return cls.fields(table)
+
+    @model_validator(mode="after")
+    def _typed(self) -> Self:
+        self.check(self.table)
+        return self

@@ -18,7 +18,7 @@ from calibration.measurements.load_tail import LoadTailValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.memory_parallelism import MemoryParallelismValues, ParallelCurve
-from calibration.measurements.page_sizes import PageSizesValues
+from calibration.measurements.page_sizes import PageSizesValues, page_label
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.platform import Setting
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
@@ -211,9 +211,9 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
         yield (tail.cpu, tail.node), _side(measurement, "load_tail.chase_ns", tail.chase_ns)
     page = next((idle.page for _, idle in _of(measurements, IdleLatencyValues)), None)
     for measurement, sizes in _of(measurements, PageSizesValues):
-        for kind in sizes.pages:
+        for kind in sizes.points:
             if kind.obtained == page:
-                name = f"page_sizes.{kind.label}.latency_ns"
+                name = f"page_sizes.{page_label(kind)}.latency_ns"
                 yield (sizes.cpu, sizes.node), _side(measurement, name, kind.memory_ns)
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from calibration.formats.readings import flat
-from calibration.measurements.base import GridValues, Metric, Values
-from calibration.measurements.table import TableRow
+from calibration.measurements.base import Metric, Values
+from calibration.measurements.table import Gridded, TableRow
 from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
 from calibration.statistics import Estimate
@@ -23,12 +23,18 @@ def plain(value: Any) -> Any:
     if isinstance(value, Estimate):
         return value.value
     if isinstance(value, BaseModel | TableRow):
-        return _fields(dict(value))
+        return _fields(_parts_of(value))
     if isinstance(value, Mapping):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(part) for part in value]
     return value
+
+
+def _parts_of(model: BaseModel | TableRow) -> dict[str, Any]:
+    """Return the fields of *model*; those of its table are among them."""
+    fields = dict(model)
+    return fields | model.fields(fields.pop("table")) if isinstance(model, Gridded) else fields
 
 
 def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,9 +70,7 @@ def _ends(value: Any, name: str) -> Any:
 
 def plain_values(values: Values) -> dict[str, Any]:
     """Return *values* of a measurement as fields with numbers, each with interval and prediction beside it."""
-    fields = dict(values)
-    if isinstance(values, GridValues):
-        fields |= values.fields(fields.pop("table"))
+    fields = _parts_of(values)
     if "mixes" in fields and values.kind.endswith("_bandwidth"):
         fields["bandwidth_mb_s"] = {name: mix.bandwidth_mb_s for name, mix in fields["mixes"].items()}
     return _fields(fields)

@@ -314,10 +314,9 @@ def prefetchers_document() -> RunDocument:
     off = values.model_copy(
         update={
             "prefetchers": "off",
-            "points": tuple(
-                random[point.stride_bytes].model_copy(
-                    update={"order": point.order, "of_random": None if point.order == "random" else 1.0}
-                )
+            "table": values.table_of(
+                random[point.stride_bytes]
+                | {"order": point.order, "of_random": None if point.order == "random" else 1.0}
                 for point in values.points
             ),
         }

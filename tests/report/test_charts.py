@@ -23,6 +23,7 @@ from calibration.context.population import ChannelPeak, Population
 from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
 from calibration.measurements.c2c_matrix import C2cClass
+from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import exceedance
 from calibration.measurements.loaded_latency import RECORD_SHARE
 from calibration.measurements.neighbourhood import Class
@@ -164,10 +165,10 @@ def frequencies(count: int) -> Measurement:
     found = of("core_frequency")
     point = next(point for point in found.values.points if point.active == "all")
     clocks = [
-        point.model_copy(update={"cpu": cpu, "frequency_hz": scaled(point.frequency_hz, 0.97 if cpu == 1 else 1.0)})
+        TableRow(point | {"cpu": cpu, "frequency_hz": scaled(point.frequency_hz, 0.97 if cpu == 1 else 1.0)})
         for cpu in range(count)
     ]
-    return with_values(found, points=tuple(clocks))
+    return with_values(found, table=with_rows(found.values, clocks).table)
 
 
 def trends(nights: int, suts: int, **fields: Any) -> Chart | None:
@@ -411,11 +412,12 @@ def test_the_slowest_core_is_named() -> None:
 
 def test_a_clock_without_an_interval_is_a_point_alone() -> None:
     found = frequencies(8)
-    points = tuple(
-        point.model_copy(update={"frequency_hz": point.frequency_hz.model_copy(update={"interval": None})})
-        for point in found.values.points  # type: ignore[attr-defined] # it has some
+    assert isinstance(found.values, CoreFrequencyValues)
+    clocks = found.values.table_of(
+        point | {"frequency_hz": point.frequency_hz.model_copy(update={"interval": None})}
+        for point in found.values.points
     )
-    shown = rows(drawn(lambda: other_chart(with_values(found, points=points))))
+    shown = rows(drawn(lambda: other_chart(with_values(found, table=clocks))))
     assert len(shown) == 8
     assert all(row["l"] == row["y"] == row["h"] for row in shown)
 

@@ -38,12 +38,11 @@ from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
-from calibration.measurements.base import GridValues
 from calibration.nightly.notify import Notification
 from calibration.preflight.checks import CHECKS, EXPECTED_STATE
 from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile, profile_names
-from calibration.reference import COMMON_ROLE
+from calibration.reference import COMMON_ROLE, with_tables
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
@@ -592,9 +591,8 @@ def test_reference_has_every_field_of_the_run_document(doctrees: Path) -> None:
     page = reference(doctrees, "run_document")
     shown = fields_shown(page)
     check_fields(shown, models_in(RunDocument, {}))
-    for kind in (item.values for item in registry().values() if issubclass(item.values, GridValues)):
-        columns = dict(table_rows(sections(page)[kind.__name__], "Column"))
-        assert list(columns) == [*kind.axes, *kind.columns]
+    for model in with_tables():
+        assert [name for name, _ in table_rows(sections(page)[model.__name__], "Column")] == [*model.axes, *model.columns]
     columns = dict(table_rows(sections(page)["LatencyMatrixValues"], "Column"))
     assert (columns["size_bytes"], one_line(columns["latency_ns"])) == ("integer", "Estimate or null")
     assert shown["Verdict"]["outcome"] == "pass, fail, no_reference or invalid"

@@ -87,10 +87,8 @@ def bandwidth(factor: float) -> Change:
 
 def clock(factor: float) -> Change:
     def fields(values: CoreFrequencyValues) -> dict[str, Any]:
-        points = [
-            point.model_copy(update={"frequency_hz": quiet(point.frequency_hz, factor)}) for point in values.points
-        ]
-        return {"points": tuple(points)}
+        rows = [row | {"frequency_hz": quiet(row.frequency_hz, factor)} for row in values.points]
+        return {"table": values.table_of(rows)}
 
     return lambda document: with_values(document, "core_frequency", fields)
 

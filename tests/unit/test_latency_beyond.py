@@ -16,13 +16,13 @@ from calibration.measurements.base import Step
 from calibration.measurements.core_latency import (
     FALSE_ALARMS,
     MIN_SLOWDOWN,
-    CoreLatencyPoint,
     CoreLatencyValues,
     slow_cores,
 )
 from calibration.measurements.memory_parallelism import MIN_GAIN, MemoryParallelismValues
 from calibration.measurements.random_bandwidth import RANDOM_BYTES_MIN, RandomBandwidthValues, random_bytes
 from calibration.measurements.sut import Sut
+from calibration.measurements.table import TableRow
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.cross_checks import cross_checks
 from calibration.statistics import estimate
@@ -38,11 +38,11 @@ Latency = Callable[[random.Random, int, int], float]
 """The latency of a core in a round, in ns."""
 
 
-def cores(seed: int, latency_ns: Latency, *, count: int = CPUS, nodes: int = NODES) -> tuple[CoreLatencyPoint, ...]:
+def cores(seed: int, latency_ns: Latency, *, count: int = CPUS, nodes: int = NODES) -> tuple[TableRow, ...]:
     """Return *count* cores in *nodes* whose rounds are drawn from *latency_ns*."""
     stream = random.Random(seed)
     return tuple(
-        CoreLatencyPoint(
+        TableRow(
             cpu=cpu,
             node=cpu * nodes // count,
             latency_ns=estimate(
@@ -129,10 +129,10 @@ def test_a_core_without_all_rounds_takes_none_from_the_others() -> None:
     for lost in (1, ROUNDS - 1):
         (short,) = (point for point in found if point.cpu == 3)
         kept = [[value] for value in short.latency_ns.centres[lost:]]
-        short = short.model_copy(update={"latency_ns": estimate(kept, "ns", rounds=range(len(kept)))})
+        short = TableRow(short | {"latency_ns": estimate(kept, "ns", rounds=range(len(kept)))})
         points = tuple(short if point.cpu == 3 else point for point in found)
         assert [core.cpu for core in slow_cores(points)[1]] == [7]
-        values = CoreLatencyValues(points=points, slow_limit=0.05, slow=())
+        values = CoreLatencyValues(table=CoreLatencyValues.table_of(points), slow_limit=0.05, slow=())
         (middle,) = (
             metric for metric in declaration("core_latency").metrics(values) if metric.name.endswith("median_ns")
         )
@@ -142,7 +142,8 @@ def test_a_core_without_all_rounds_takes_none_from_the_others() -> None:
 def test_the_document_of_a_large_machine_stays_small() -> None:
     points = cores(5, noisy(0.01, slow={7: 2.0}))
     limit, slow = slow_cores(points)
-    assert len(CoreLatencyValues(points=points, slow_limit=limit, slow=slow).model_dump_json()) < 1_000_000
+    values = CoreLatencyValues(table=CoreLatencyValues.table_of(points), slow_limit=limit, slow=slow)
+    assert len(values.model_dump_json()) < 1_000_000
 
 
 def planted_cores(slow: float) -> dict[str, Any]:

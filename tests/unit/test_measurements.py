@@ -824,7 +824,7 @@ def test_strided_latencies_have_ratios() -> None:
     raw = read("prefetcher_effect")
     parsed = one("prefetcher_effect", raw)
     found = parsed.values
-    assert (found.prefetchers, found.cpu, found.node, found.effects) == ("as_found", 1, 0, ())
+    assert (found.prefetchers, found.cpu, found.node, found.effects) == ("as_found", 1, 0, [])
     by = {(point.order, point.stride_bytes): point for point in found.points}
     assert {order for order, _ in by} == {"random", "forward", "backward"}
     for (order, stride), point in by.items():
@@ -840,11 +840,11 @@ def test_strided_latencies_have_ratios() -> None:
             placement["windows_ns"] = [2 * n for n in placement["windows_ns"]]
     parsed = one("prefetcher_effect-off", slower, prefetchers="off")
     off = kind.completed(parsed.values, {"prefetcher_effect": found})
-    assert {round(effect.ratio, 6) for effect in off.effects} == {2.0}
+    assert {round(point.effect, 6) for point in off.effects} == {2.0}
     assert len(off.effects) == len(found.points)
     assert {metric.name for metric in kind.metrics(off)} >= {"prefetcher_effect.off.forward_64.latency_ns"}
     assert all(".off." not in metric.name for metric in kind.metrics(found))
-    assert kind.completed(parsed.values, {}).effects == ()
+    assert kind.completed(parsed.values, {}).effects == []
     assert kind.completed(found, {"prefetcher_effect-off": off}) == found
 
 

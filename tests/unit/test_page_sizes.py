@@ -95,11 +95,11 @@ def test_lines_take_half_of_the_second_level_cache(l2_kib: int, lines: int) -> N
 
 def test_a_window_that_took_long_changes_no_difference() -> None:
     raw = plant(read("page_sizes"))
-    expected = values(raw).pages
+    expected = values(raw).points
     for point in points(raw):
         for placement in point["placements"]:
             placement["windows_ns"][-1] *= 5
-    for row, before in zip(values(raw).pages, expected, strict=True):
+    for row, before in zip(values(raw).points, expected, strict=True):
         assert row.added_ns.value == pytest.approx(before.added_ns.value)
         assert (row.saved_ns is None) == (before.saved_ns is None)
         assert row.saved_ns is None or row.saved_ns.value == pytest.approx(before.saved_ns.value)  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def values(raw: dict[str, Any]) -> PageSizesValues:
 
 
 def test_a_miss_is_what_spread_lines_take_more_than_packed_ones_on_the_largest_pages() -> None:
-    rows = values(plant(read("page_sizes"))).pages
+    rows = values(plant(read("page_sizes"))).points
     assert [row.label for row in rows] == ["base_4k", "thp_2m", "hugetlb_2m"]
     base, *huge = rows
     slower = 1.01**2.5  # the median of six placements
@@ -172,7 +172,7 @@ def test_pages_of_another_size_are_not_those_of_the_idle_latency() -> None:
     """On aarch64 with pools of 64 KiB and 2 MiB both rows were compared as one."""
     document = run_document(names=("idle_latency", "page_sizes"))
     sizes = values(plant(read("page_sizes")))
-    *_, row = sizes.pages
+    *_, row = sizes.points
     small = row.model_copy(update={"page_bytes": 64 << 10, "obtained": "hugetlb_64k"})
     document = replace(
         document, index_of(document, "page_sizes"), values=sizes.model_copy(update={"pages": (small, row)})
@@ -213,8 +213,8 @@ def test_differences_are_taken_within_each_round() -> None:
     (parsed,) = declaration("page_sizes").parse(ProbeDocument.merged(documents), step, Sut(MACHINE))
     found = parsed.values
     assert isinstance(found, PageSizesValues)
-    assert found.pages[0].added_ns.rounds == (0, 2, 3, 4, 5)
-    assert [sample for (sample,) in found.pages[0].added_ns.samples] == pytest.approx(
+    assert found.points[0].added_ns.rounds == (0, 2, 3, 4, 5)
+    assert [sample for (sample,) in found.points[0].added_ns.samples] == pytest.approx(
         [MISS * drift for drift in (1.0, 1.0, 2.0, 1.0, 2.0)]
     )
 
@@ -225,7 +225,7 @@ def test_pages_that_were_not_obtained_are_missing_and_the_others_stay() -> None:
         if point["pages"] == "thp":
             point["placements"][3]["pages"] |= {"obtained": "base", "huge_bytes": None, "huge_fraction": 0.0}
     parsed = one("page_sizes", raw)
-    assert [row.pages for row in parsed.values.pages] == ["base", "hugetlb"]
+    assert [row.pages for row in parsed.values.points] == ["base", "hugetlb"]
     assert [(item.what, item.reason) for item in parsed.missing] == [("pages thp", "the kernel gave base pages")]
     assert "HUGEPAGE_NONE" not in {flag.code for flag in parsed.flags}
 
@@ -236,7 +236,7 @@ def test_without_huge_pages_packed_lines_on_base_pages_are_compared() -> None:
         if point["pages"] != "base":
             fail(point)
     parsed = one("page_sizes", raw)
-    (row,) = parsed.values.pages
+    (row,) = parsed.values.points
     assert row.added_ns.value == pytest.approx((MISS - FIRST) * 1.01**2.5, rel=1e-3)
     assert len(parsed.missing) == 2
 
