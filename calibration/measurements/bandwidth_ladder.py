@@ -17,7 +17,7 @@ from calibration.measurements.base import (
     Parsed,
     Planned,
     Step,
-    missing_part,
+    missing_parts,
 )
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.metric_rows import CACHES, bandwidth
@@ -205,11 +205,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                 *evidence_flags(document, points),
                 *side_cache_flags(sut, held_by_node([(parts, max(point.buffer_bytes for point in points))])),
             ),
-            missing=tuple(
-                missing_part(f"{point.mix} on {point.group}, {point.buffer_bytes} bytes", point.error)
-                for point in points
-                if point.error
-            ),
+            missing=missing_parts(points, lambda point: f"{point.mix} on {point.group}, {point.buffer_bytes} bytes"),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:

@@ -7,7 +7,7 @@ finds the modules.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field
@@ -154,6 +154,11 @@ def missing_part(what: str, error: ProbeError | None) -> Missing:
     if error is None:
         return Missing(what=what, reason="no placement measured")
     return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
+
+
+def missing_parts(points: Iterable[Any], words: Callable[[Any], str]) -> tuple[Missing, ...]:
+    """Return those of *points* for which sutprobe reported an error, named by *words*."""
+    return tuple(missing_part(words(point), point.error) for point in points if point.error is not None)
 
 
 def require_any(found: Collection[object], points: Iterable[Any], what: str) -> None:

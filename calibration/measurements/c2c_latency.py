@@ -19,7 +19,7 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.evidence import estimate_of, evidence_flags
@@ -212,7 +212,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             id=step.id,
             values=C2cLatencyValues(table=table),
             flags=(*evidence_flags(document, result.pairs), *_asymmetry(table)),
-            missing=tuple(missing_part(_words(pair), pair.error) for pair in result.pairs if pair.error),
+            missing=missing_parts(result.pairs, _words),
         )
 
     def table_metrics(self, table: Table) -> Iterator[Metric]:

@@ -27,7 +27,7 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.c2c_latency import L2_PARTS
@@ -286,11 +286,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 *_asymmetry(found),
             ),
             missing=(
-                *(
-                    missing_part(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
-                    for cell in result.cells
-                    if cell.error
-                ),
+                *missing_parts(result.cells, lambda cell: f"CPU {cell.writer} to CPU {cell.reader}"),
                 *(
                     Missing(
                         what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}{_why(left, timed)}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_part
+from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_parts
 from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.sut import (
@@ -268,9 +268,9 @@ def strided(point: LatencyPoint) -> str:
     return f"stride {point.stride_bytes}, {point.order}, {at(point.cpu, point.nodes)}"
 
 
-def missing_of(point: LatencyPoint) -> Missing | None:
-    """Return why *point* has no value, or ``None`` if it has one."""
-    return None if point.error is None else missing_part(at(point.cpu, point.nodes), point.error)
+def missing_places(points: Sequence[LatencyPoint]) -> tuple[Missing, ...]:
+    """Return those of *points* without a value, and why."""
+    return missing_parts(points, lambda point: at(point.cpu, point.nodes))
 
 
 def chase_flags(

@@ -22,7 +22,7 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
@@ -223,8 +223,8 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         result = read_result(document, FrequencyResult)
         target = step.target_half_width
         measured = [point for point in result.points if point.error is None]
+        require_any(measured, result.points, "core's frequency")
         table = CoreFrequencyValues.table_of(_row(point, target) for point in measured)
-        require_any(table.rows, result.points, "core's frequency")
         yield Parsed(
             id=step.id,
             values=CoreFrequencyValues(table=table),
@@ -237,7 +237,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 ),
                 *_slow_flags(table.rows),
             ),
-            missing=tuple(missing_part(_words(point), point.error) for point in result.points if point.error),
+            missing=missing_parts(result.points, _words),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:

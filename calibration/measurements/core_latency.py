@@ -33,7 +33,7 @@ from calibration.measurements.chase import (
     idle_bytes,
     lap_flags,
     latency_of,
-    missing_of,
+    missing_places,
 )
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
@@ -172,7 +172,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
                 *lap_flags(sut, document, found),
                 *_slow_flags(slow),
             ),
-            missing=tuple(gone for point in found if (gone := missing_of(point)) is not None),
+            missing=missing_places(found),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:

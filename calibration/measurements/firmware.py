@@ -18,7 +18,7 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
-    missing_part,
+    missing_parts,
 )
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
 from calibration.measurements.sut import Sut
@@ -195,7 +195,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
                 package_throttle=_most(cpu.package_throttle for cpu in cpus),
             ),
             flags=tuple(_flags(result)),
-            missing=tuple(missing_part(f"CPU {cpu.cpu}", cpu.error) for cpu in result.cpus if cpu.error is not None),
+            missing=missing_parts(result.cpus, lambda cpu: f"CPU {cpu.cpu}"),
         )
 
     def summary(self, measured: Sequence[FirmwareValues]) -> Iterator[str]:

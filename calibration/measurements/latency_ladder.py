@@ -26,7 +26,7 @@ from calibration.measurements.base import (
     Parsed,
     Planned,
     Step,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.chase import (
@@ -247,9 +247,9 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 continue
             labels = {"order": order, "size_bytes": size_bytes, "stride_bytes": stride_bytes}
             rows.append({**labels, "latency_ns": _over_copies(latencies, target), "core_hz": core_hz})
+        require_any(rows, result.points, "point of the ladder")
         table = LatencyLadderValues.table_of(rows)
         points = table.rows
-        require_any(points, result.points, "point of the ladder")
         first = result.points[0]
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
@@ -269,11 +269,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 *chase_flags(document, result.points),
                 *side_cache_flags(sut, dict.fromkeys(first.nodes, max(point.size_bytes for point in points))),
             ),
-            missing=tuple(
-                missing_part(f"{point.size_bytes} bytes, {strided(point)}", point.error)
-                for point in result.points
-                if point.error
-            ),
+            missing=missing_parts(result.points, lambda point: f"{point.size_bytes} bytes, {strided(point)}"),
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:

@@ -26,7 +26,7 @@ from calibration.measurements.chase import (
     idle_bytes,
     idle_latencies,
     lap_flags,
-    missing_of,
+    missing_places,
     no_companions,
 )
 from calibration.measurements.metric_rows import Record, latency
@@ -157,7 +157,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                 *lap_flags(sut, document, result.points),
                 *_asymmetry(table),
             ),
-            missing=tuple(gone for point in result.points if (gone := missing_of(point)) is not None),
+            missing=missing_places(result.points),
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:

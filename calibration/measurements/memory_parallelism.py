@@ -20,7 +20,7 @@ from calibration.measurements.base import (
     Planned,
     Step,
     Values,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.chase import (
@@ -163,10 +163,8 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 *chase_flags(document, points),
                 *chain_flags(sut, points),
             ),
-            missing=tuple(
-                missing_part(f"{units.plural(point.chains, 'chain')}, {at(point.cpu, point.nodes)}", point.error)
-                for point in points
-                if point.error is not None
+            missing=missing_parts(
+                points, lambda point: f"{units.plural(point.chains, 'chain')}, {at(point.cpu, point.nodes)}"
             ),
         )
 

@@ -24,7 +24,7 @@ from calibration.measurements.base import (
     Planned,
     Step,
     Values,
-    missing_part,
+    missing_parts,
     require_any,
 )
 from calibration.measurements.chase import (
@@ -171,7 +171,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 table=table,
             ),
             flags=(*chase_flags(document, result.points), *side_cache_flags(sut, held)),
-            missing=tuple(missing_part(strided(point), point.error) for point in result.points if point.error),
+            missing=missing_parts(result.points, strided),
         )
 
     def completed(self, values: PrefetcherEffectValues, run: Mapping[str, Values]) -> PrefetcherEffectValues:

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
-from calibration.measurements.base import Missing, missing_part, require_any
+from calibration.measurements.base import Missing, missing_parts, require_any
 from calibration.measurements.counting import bandwidth_counted
 from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.platform import Setting
@@ -93,7 +93,7 @@ def search_results(looks: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
 
 def missing_points(points: Sequence[BandwidthPoint]) -> tuple[Missing, ...]:
     """Return those of *points* without a value, and why."""
-    return tuple(missing_part(f"{point.mix} on {point.group}", point.error) for point in points if point.error)
+    return missing_parts(points, lambda point: f"{point.mix} on {point.group}")
 
 
 def traffic_flags(

@@ -592,7 +592,8 @@ def test_reference_has_every_field_of_the_run_document(doctrees: Path) -> None:
     shown = fields_shown(page)
     check_fields(shown, models_in(RunDocument, {}))
     for model in with_tables():
-        assert [name for name, _ in table_rows(sections(page)[model.__name__], "Column")] == [*model.axes, *model.columns]
+        columns = dict(table_rows(sections(page)[model.__name__], "Column"))
+        assert list(columns) == [*model.axes, *model.columns]
     columns = dict(table_rows(sections(page)["LatencyMatrixValues"], "Column"))
     assert (columns["size_bytes"], one_line(columns["latency_ns"])) == ("integer", "Estimate or null")
     assert shown["Verdict"]["outcome"] == "pass, fail, no_reference or invalid"

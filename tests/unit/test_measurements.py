@@ -5,7 +5,7 @@ import copy
 import json
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
@@ -410,6 +410,42 @@ def test_directions_that_differ_by_five_percent_are_asymmetric(factor: float, *,
     parsed = one("latency_matrix", raw)
     assert [parsed.values.table.labels(axis) for axis in ("cpu_node", "memory_node")] == [(0, 1), (0, 1)]
     assert ("ASYMMETRIC" in codes(parsed)) is asymmetric
+
+
+@pytest.mark.parametrize(("name", "missing"), [("latency_matrix", "1@1"), ("bandwidth_matrix", "reads on 0-1@1")])
+def test_a_cell_without_a_value_is_a_row_with_its_reason(name: str, missing: str) -> None:
+    raw = read(name)
+    (recorded,) = points(raw)
+    group = {"group": "0-1@1"} if "group" in recorded else {}
+    points(raw).append(copy.deepcopy(recorded) | {"nodes": [1], **group})
+    fail(points(raw)[1])
+    parsed = one(name, raw)
+    column = parsed.values.drawn[0]
+    assert [(row.memory_node, row[column] is None) for row in parsed.values.points] == [(0, False), (1, True)]
+    assert list(parsed.values.table.cells(column)) == [(0, 0)]
+    assert [item.what for item in parsed.missing] == [missing]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table["rows"].append(table["rows"][0]), "two rows have the same"),
+        (lambda table: table["rows"].clear(), "at least 1 item"),
+        (lambda table: table["axes"].reverse(), "a table by stride_bytes, size_bytes, order"),
+        (lambda table: table["rows"][0].pop("core_hz"), "core_hz: Field required"),
+        (lambda table: table["rows"][0].update(more=1), "more: Extra inputs are not permitted"),
+        (lambda table: table["rows"][0].update(core_hz="fast"), "core_hz: Input should be a valid number"),
+        (lambda table: table["rows"][0].update(order="sideways"), "order: String should match pattern"),
+        (lambda table: table["rows"][0].update(latency_ns=1.5), "latency_ns: Input should be"),
+        (lambda table: table["rows"][0].update(core_hz={}), "Field required"),
+    ],
+)
+def test_a_table_of_another_form_is_refused(change: Callable[[Any], None], message: str) -> None:
+    values = one("latency_ladder", read("latency_ladder")).values
+    raw = json.loads(values.model_dump_json())
+    change(raw["table"])
+    with pytest.raises(ValidationError, match=message):
+        type(values).model_validate_json(json.dumps(raw))
 
 
 def frequencies(**changes: Any) -> Any:

@@ -8,12 +8,15 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
+from calibration.formats.readings import Reading
 from calibration.model import json_text
 from tests.readings import FIXTURES, RAW, figures, invented
 
@@ -275,6 +278,23 @@ def test_bandwidth_units(unit: str, value: float) -> None:
     text = HEADINGS.replace("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", unit)
     (reading,) = read_published(text + "       0  1000.5 -\n").read.readings
     assert reading.values.fields()["bandwidth_mb_s"][0][0] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"cpu_node": 0, "memory_node": 0, "latency_ns": 91.5},
+        {"cpu_node": "0", "memory_node": 0, "bandwidth_mb_s": 1000.5},
+        {"cpu_node": 0, "memory_node": 0, "bandwidth_mb_s": "1000.5"},
+        {"cpu_node": 0, "bandwidth_mb_s": 1000.5},
+    ],
+)
+def test_a_stored_table_of_another_form_is_refused(row: dict[str, Any]) -> None:
+    (reading,) = read_published(f"{HEADINGS}       0  1000.5\n").read.readings
+    raw = reading.model_dump(mode="json")
+    raw["values"]["table"]["rows"] = [row]
+    with pytest.raises(ValidationError, match=r"values\.bandwidth_matrix"):
+        Reading.model_validate_json(json.dumps(raw))
 
 
 @pytest.mark.parametrize(("unit", "value"), [("ns", 93.4), ("us", 93400.0), ("ms", 93.4e6)])
