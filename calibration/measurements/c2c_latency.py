@@ -45,8 +45,6 @@ L2_PARTS = 2
 WINDOW_S = 0.003
 """One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
 
-SIDES = ("writer", "reader")
-
 State = Literal["hit", "hitm"]
 
 
@@ -79,34 +77,43 @@ TransferKind = Literal["local_hit", "local_hitm", "remote_hitm_writer_homed", "r
 """Transfers of clean and modified lines within a node, and of modified ones between nodes, by whose memory is their
 home."""
 
+LOCAL, REMOTE = get_args(TransferKind)[:2], get_args(TransferKind)[2:]
+
 
 class C2cLatencyValues(GridValues):
     """Latency in ns per load of a line that another core's cache holds.
 
-    Local transfers are between cores of a node. ``home_node`` has the line's memory; ``writer`` and ``reader`` are the
-    CPUs, which handed over ``lines`` at a time.
+    Local transfers are between cores of a node, which texts do not name. ``home_node`` has the line's memory;
+    ``writer`` and ``reader`` are the CPUs, which handed over ``lines`` at a time.
     """
 
     kind: Literal["c2c_latency"] = "c2c_latency"
 
-    axes: ClassVar = {"transfer": TransferKind, "writer_node": int, "reader_node": int}
+    axes: ClassVar = {"transfer": TransferKind, "writer_node": int | None, "reader_node": int | None}
     columns: ClassVar = {"home_node": int, "writer": int, "reader": int, "lines": int, "latency_ns": Estimate | None}
 
     @property
     def cpus(self) -> list[int]:
         """The CPU of each node in transfers between nodes, in order of the nodes."""
-        remote = [row for row in self.table.rows if row.transfer not in get_args(TransferKind)[:2]]
+        remote = [row for row in self.table.rows if row.transfer in REMOTE]
         found = {row.writer_node: row.writer for row in remote} | {row.reader_node: row.reader for row in remote}
         return [found[node] for node in sorted(found)]
+
+    @classmethod
+    def check(cls, table: Table, *, read: bool = False) -> None:
+        """Raise ``ValueError`` unless *table* is of this kind, and remote transfers have nodes."""
+        super().check(table, read=read)
+        if any(row.transfer in REMOTE and None in table.labels_of(row) for row in table.rows):
+            raise ValueError("a transfer between nodes without its nodes")
 
     @classmethod
     def printed(cls, table: Table) -> dict[str, Any]:
         """Return the latencies as Intel MLC prints them: local ones, and a matrix of the remote ones for each home."""
         local = {labels[0]: latency for labels, latency in table.cells("latency_ns").items()}
-        remote = {kind: table.where(transfer=kind) for kind in get_args(TransferKind)[2:]}
+        remote = {kind: table.where(transfer=kind) for kind in REMOTE}
         nodes = tuple(sorted({node for homed in remote.values() for axis in homed.axes for node in homed.labels(axis)}))
         return {
-            **{f"{kind}_ns": local.get(kind) for kind in get_args(TransferKind)[:2]},
+            **{f"{kind}_ns": local.get(kind) for kind in LOCAL},
             "nodes": nodes,
             **{
                 f"{kind}_ns": homed.grid("latency_ns", nodes).cells if homed.rows else ()
@@ -123,7 +130,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     question = "How long does one load take when another core's cache holds the line?"
     settings = C2cSettings
     values = C2cLatencyValues
-    local = get_args(TransferKind)[:2]
+    local = LOCAL
     metric_rows = (
         transfer(
             "c2c_latency.local_{line:hit|hitm}_ns",
@@ -204,8 +211,12 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         rows.sort(
             key=lambda row: (get_args(TransferKind).index(row["transfer"]), row["writer_node"], row["reader_node"])
         )
-        cpus = {(row["transfer"] in self.local and of, row[f"{of}_node"], row[of]) for row in rows for of in SIDES}
-        if len({use[:2] for use in cpus}) < len(cpus):
+        uses = {
+            (side if row["transfer"] in LOCAL else "remote", row[f"{side}_node"], row[side])
+            for row in rows
+            for side in ("writer", "reader")
+        }
+        if len({use[:2] for use in uses}) < len(uses):
             raise InputError(f"transfers of one node use several CPUs: {', '.join(map(_words, result.pairs))}")
         table = C2cLatencyValues.table_of(rows)
         yield Parsed(
@@ -218,13 +229,13 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     def table_metrics(self, table: Table) -> Iterator[Metric]:
         """Yield every transfer that has a value."""
         for row in table.rows:
-            where = "" if row.transfer in self.local else f"{row.writer_node}.{row.reader_node}."
+            where = "" if row.transfer in LOCAL else f"{row.writer_node}.{row.reader_node}."
             if row.latency_ns is not None:
                 yield self.metric(f"{where}{row.transfer}_ns", f"{self.title}, {self.words(row)}", row.latency_ns)
 
     def words(self, row: TableRow) -> str:
         """Return the transfer of *row* in words."""
-        if row.transfer in self.local:
+        if row.transfer in LOCAL:
             return f"local {row.transfer.split('_')[1].upper()}"
         home = row.transfer.split("_")[2]
         return f"HITM, writer in node {row.writer_node}, reader in node {row.reader_node}, {home} homed"

@@ -104,10 +104,12 @@ class Gridded(Model):
     @cache
     def row_model(cls, *, read: bool = False) -> type[Model]:
         """Return the model of the rows; those of a table that was *read* have numbers instead of estimates."""
-        fields: dict[str, Any] = {name: (of, ...) for name, of in (*cls.axes.items(), *cls.columns.items())}
-        if read:
-            fields = {name: (of | None, ...) for name, of in cls.axes.items()}
-            fields |= {name: (float | None, None) for name, of in cls.columns.items() if of == Estimate | None}
+        fields: dict[str, Any] = {name: (of, ...) for name, of in cls.axes.items()}
+        for name, of in cls.columns.items():
+            if not read:
+                fields[name] = (of, ...)
+            elif of == Estimate | None:
+                fields[name] = (float | None, None)
         return create_model("Row", __base__=Model, **fields)
 
     @classmethod

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
-from calibration.formats.readings import Reading
+from calibration.formats.readings import Reading, ReadTable
+from calibration.measurements.table import Table, TableRow
 from calibration.model import json_text
 from tests.readings import FIXTURES, RAW, figures, invented
 
@@ -295,6 +296,12 @@ def test_a_stored_table_of_another_form_is_refused(row: dict[str, Any]) -> None:
     raw["values"]["table"]["rows"] = [row]
     with pytest.raises(ValidationError, match=r"values\.bandwidth_matrix"):
         Reading.model_validate_json(json.dumps(raw))
+
+
+def test_a_stored_transfer_between_unknown_nodes_is_refused() -> None:
+    row = TableRow(transfer="remote_hitm_writer_homed", writer_node=0, reader_node=None, latency_ns=93.4)
+    with pytest.raises(ValidationError, match="between nodes without its nodes"):
+        ReadTable(kind="c2c_latency", table=Table(axes=("transfer", "writer_node", "reader_node"), rows=(row,)))
 
 
 @pytest.mark.parametrize(("unit", "value"), [("ns", 93.4), ("us", 93400.0), ("ms", 93.4e6)])
