@@ -219,7 +219,7 @@ def _mixes(section: Section, _options: Sequence[str]) -> Iterator[ReadValues]:
     elif absent := [mix for mix in MIXES if mix not in found]:
         section.missing.append(f"no value for {', '.join(absent)}")
     if found:
-        yield ReadMixes(kind=section.kind, bandwidth_mb_s=found)
+        yield ReadMixes.model_validate({"kind": section.kind, "bandwidth_mb_s": found})
 
 
 SWEEP_UNITS: Final = {"latency": TIME_WORD, "bandwidth": RATE_WORD}

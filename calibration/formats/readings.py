@@ -142,7 +142,7 @@ def read_table(kind: str, rows: Sequence[dict[str, Any]]) -> Iterator[ReadTable]
     axes = tuple(declaration(kind).values.axes)
     if rows:
         made = tuple(TableRow(dict.fromkeys(axes) | row) for row in rows)
-        yield ReadTable(kind=kind, table=Table(axes=axes, rows=made))
+        yield ReadTable.model_validate({"kind": kind, "table": Table(axes=axes, rows=made)})
 
 
 if TYPE_CHECKING:

@@ -92,14 +92,19 @@ class Row(NamedTuple):
         return f"{self.work}, {'all cores at once' if self.active == 'all' else 'one core alone'}"
 
     @property
+    def clocks_hz(self) -> list[float]:
+        """The clocks, ascending."""
+        return [point.frequency_hz.value for point in self.points]
+
+    @property
     def median_hz(self) -> float:
         """The median of the clocks."""
-        return median(point.frequency_hz.value for point in self.points)
+        return median(self.clocks_hz)
 
     @property
     def spread(self) -> float:
         """Difference between the fastest and the slowest core, relative to the median."""
-        return (self.points[-1].frequency_hz.value - self.points[0].frequency_hz.value) / self.median_hz
+        return _spread(self.clocks_hz)
 
 
 def rows_of(points: Iterable[TableRow]) -> list[Row]:
@@ -352,7 +357,7 @@ def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
         if len(row.points) < 2:
             continue
         slow = []
-        clocks = [point.frequency_hz.value for point in row.points]
+        clocks = row.clocks_hz
         for index, point in enumerate(row.points):
             others = median_without(clocks, index)
             _, high = point.frequency_hz.interval or (0.0, point.frequency_hz.value)

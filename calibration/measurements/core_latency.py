@@ -224,7 +224,7 @@ def _spread(latencies: Sequence[float]) -> float:
 
 
 def _middle(points: Iterable[TableRow]) -> float:
-    return median(point.latency_ns.value for point in points)
+    return float(median(point.latency_ns.value for point in points))
 
 
 def in_all_rounds(points: Sequence[TableRow]) -> list[TableRow]:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
+from pydantic import Field, GetCoreSchemaHandler, ValidationError, create_model, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from calibration.counters.volume import CountedBytes
 from calibration.errors import InputError
@@ -29,6 +30,10 @@ class TableRow(dict[str, Any]):
         except KeyError:
             raise AttributeError(name) from None
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(cls, handler(dict[str, Cell]))
+
 
 class Grid(NamedTuple):
     """A column of a table with two axes: labels of rows and of columns, and the cells, ``None`` without a value."""
@@ -42,7 +47,7 @@ class Table(Model):
     """Values by the labels of ``axes``: at most one row for each combination. What else a row has are the columns."""
 
     axes: tuple[str, ...]
-    rows: Annotated[tuple[Annotated[dict[str, Cell], AfterValidator(TableRow)], ...], Field(min_length=1)]
+    rows: Annotated[tuple[TableRow, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

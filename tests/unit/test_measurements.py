@@ -25,6 +25,7 @@ from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
+from calibration.measurements.table import Table
 from calibration.measurements.sut import Sut
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
@@ -446,6 +447,13 @@ def test_a_table_of_another_form_is_refused(change: Callable[[Any], None], messa
     change(raw["table"])
     with pytest.raises(ValidationError, match=message):
         type(values).model_validate_json(json.dumps(raw))
+
+
+def test_one_wrong_cell_is_enough_to_refuse_a_table() -> None:
+    raw = {"axes": [], "rows": [{f"column{number}": {} for number in range(1000)}]}
+    with pytest.raises(ValidationError) as caught:
+        Table.model_validate_json(json.dumps(raw))
+    assert caught.value.error_count() < 100
 
 
 def frequencies(**changes: Any) -> Any:

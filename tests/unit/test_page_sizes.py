@@ -11,7 +11,7 @@ from calibration.context.model import Context, HugePages
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues
+from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues, page_label
 from calibration.measurements.sut import Sut
 from calibration.results.cross_checks import cross_checks
 from calibration.sutprobe.document import ProbeDocument, Surroundings, read_document, read_result
@@ -147,7 +147,7 @@ def values(raw: dict[str, Any]) -> PageSizesValues:
 
 def test_a_miss_is_what_spread_lines_take_more_than_packed_ones_on_the_largest_pages() -> None:
     rows = values(plant(read("page_sizes"))).points
-    assert [row.label for row in rows] == ["base_4k", "thp_2m", "hugetlb_2m"]
+    assert [page_label(row) for row in rows] == ["base_4k", "thp_2m", "hugetlb_2m"]
     base, *huge = rows
     slower = 1.01**2.5  # the median of six placements
     assert base.added_ns.value == pytest.approx(MISS * slower, rel=1e-3)
@@ -161,7 +161,7 @@ def test_a_miss_is_what_spread_lines_take_more_than_packed_ones_on_the_largest_p
         metric.name: metric.value for metric in declaration("page_sizes").metrics(values(plant(read("page_sizes"))))
     }
     assert names["page_sizes.tlb_miss_ns"] == base.added_ns.value
-    assert [names[f"page_sizes.{row.label}.latency_ns"] for row in rows] == [row.memory_ns.value for row in rows]
+    assert [names[f"page_sizes.{page_label(row)}.latency_ns"] for row in rows] == [row.memory_ns.value for row in rows]
     assert names.keys() == {
         "page_sizes.tlb_miss_ns", "page_sizes.base_4k.latency_ns", "page_sizes.thp_2m.latency_ns",
         "page_sizes.hugetlb_2m.latency_ns",
@@ -173,9 +173,11 @@ def test_pages_of_another_size_are_not_those_of_the_idle_latency() -> None:
     document = run_document(names=("idle_latency", "page_sizes"))
     sizes = values(plant(read("page_sizes")))
     *_, row = sizes.points
-    small = row.model_copy(update={"page_bytes": 64 << 10, "obtained": "hugetlb_64k"})
+    small = row | {"page_bytes": 64 << 10, "obtained": "hugetlb_64k"}
     document = replace(
-        document, index_of(document, "page_sizes"), values=sizes.model_copy(update={"pages": (small, row)})
+        document,
+        index_of(document, "page_sizes"),
+        values=sizes.model_copy(update={"table": sizes.table_of([small, row])}),
     )
     index = index_of(document, "idle_latency")
     for page in ("hugetlb_64k", "hugetlb_2m"):
