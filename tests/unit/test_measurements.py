@@ -25,8 +25,8 @@ from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
-from calibration.measurements.table import Table
 from calibration.measurements.sut import Sut
+from calibration.measurements.table import Table
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
 from tests.recorded import MEASURED, read, read_whole
