@@ -87,8 +87,8 @@ class Model(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Stop validation at the first fault of a list: a million faults take gigabytes."""
-        schema: Any = handler(source)
-        own = schema
+        schema = handler(source)
+        own: Any = schema
         while own["type"] != "model":  # it is wrapped by the model's own validators
             own = own["schema"]
         _fail_fast(own["schema"])
