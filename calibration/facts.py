@@ -138,7 +138,7 @@ def _virtualization(context: Context) -> str | None:
 
 def _container(context: Context) -> str:
     found = context.confinement
-    return f"{found.container} ({'; '.join(found.evidence)})" if found is not None and found.container else NONE
+    return f"{found.container} ({'; '.join(found.evidence)})" if found.container else NONE
 
 
 def _limits(context: Context) -> str:
@@ -148,8 +148,7 @@ def _limits(context: Context) -> str:
 
 
 def _user_namespace(context: Context) -> str:
-    own = context.confinement is not None and context.confinement.user_namespace
-    return "its own: its capabilities do not count for the machine" if own else NONE
+    return "its own: its capabilities do not count for the machine" if context.confinement.user_namespace else NONE
 
 
 def _by_model(context: Context, text_of: Callable[[CpuModel], str | None]) -> str | None:
@@ -209,9 +208,9 @@ def _cpusets(context: Context) -> str:
 
 
 def _offloaded(context: Context) -> str | None:
-    """Return the CPUs without RCU callbacks. Older captures do not say how they are known."""
+    """Return the CPUs without RCU callbacks."""
     isolation = context.isolation
-    unknown = isolation.notes is not None and isolation.rcu_nocbs_source is None
+    unknown = isolation.rcu_nocbs_source is None
     return None if unknown else _sourced(isolation.rcu_nocbs, isolation.rcu_nocbs_source)
 
 
@@ -224,7 +223,7 @@ def _managed(context: Context) -> str:
 
 
 def _notes(context: Context) -> str:
-    return ". ".join(note.sentence for note in context.isolation.notes or ()) or NONE
+    return ". ".join(note.sentence for note in context.isolation.notes) or NONE
 
 
 def _interrupts(context: Context) -> str | None:
@@ -241,7 +240,7 @@ def _threads(context: Context) -> str | None:
     found = context.isolation.threads
     if found is None:
         return _on_isolated(context, found)
-    inside = context.confinement is not None and context.confinement.container is not None
+    inside = context.confinement.container is not None
     return f"{len(found)}{' of the container' if inside else ''}, {_movable(found)} of them movable"
 
 
@@ -392,18 +391,16 @@ def _emulated(context: Context) -> str:
     return "; ".join(parts) or NONE
 
 
-def _memory_side_caches(context: Context) -> str | None:
+def _memory_side_caches(context: Context) -> str:
     from calibration.context.hmat import memory_side_caches_text  # noqa: PLC0415 - as above
 
-    known = all(node.memory_side_caches is not None for node in context.nodes)
-    return (memory_side_caches_text(context) or NONE) if known else None
+    return memory_side_caches_text(context) or NONE
 
 
-def _rated(context: Context) -> str | None:
+def _rated(context: Context) -> str:
     from calibration.context.hmat import rated_accesses_text  # noqa: PLC0415 - as above
 
-    known = all(node.rated_accesses is not None for node in context.nodes)
-    return (rated_accesses_text(context) or NONE) if known else None
+    return rated_accesses_text(context) or NONE
 
 
 def _cxl(context: Context) -> str:

@@ -62,7 +62,7 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
         parts.append(f"{listed(found - expected)} {words} unexpectedly")
     hidden = set(isolation.cpuset_unknown) if name == "isolated_cpus" else set()
     # In a container they are mostly kept from it, and no sign of a partition; elsewhere only a partition has them.
-    doubted = found != expected or context.confinement is None or context.confinement.container is None
+    doubted = found != expected or context.confinement.container is None
     if hidden and doubted and found ^ expected <= hidden:
         parts.append(f"{listed(hidden)} {UNKNOWN}: {UNSEEN_GROUPS}")
         certain = False

@@ -211,8 +211,8 @@ def limits(context: Context) -> tuple[str, ...]:
         found.append(f"CPUs {format_cpulist(context.usable_cpus)}")
     if any(node.memory_bytes and node.id not in context.usable_nodes for node in context.nodes):
         found.append(f"memory of nodes {format_cpulist(context.usable_nodes)}")
-    if confinement is not None and (memory := confinement.memory_limit):
+    if memory := confinement.memory_limit:
         found.append(f"{memory.limit_bytes / (1 << 20):g} MiB of memory")
-    if confinement is not None and (quota := confinement.cpu_quota):
+    if quota := confinement.cpu_quota:
         found.append(f"the time of {quota.cpus:g} CPUs")
     return tuple(found)

@@ -69,7 +69,7 @@ def read_rated_accesses(tree: Tree, node_directory: str) -> tuple[RatedAccess, .
 def memory_side_caches_text(context: Context) -> str:
     """Return the caches before the memory of each node; empty if there is none."""
     return "; ".join(
-        f"node {node.id}: {cache_text(cache)}" for node in context.nodes for cache in node.memory_side_caches or ()
+        f"node {node.id}: {cache_text(cache)}" for node in context.nodes for cache in node.memory_side_caches
     )
 
 
@@ -85,9 +85,7 @@ def cache_text(cache: MemorySideCache) -> str:
 
 def rated_accesses_text(context: Context) -> str:
     """Return what the firmware says of the memory of each node; empty if nothing."""
-    return "; ".join(
-        f"node {node.id} {rated_text(rated)}" for node in context.nodes for rated in node.rated_accesses or ()
-    )
+    return "; ".join(f"node {node.id} {rated_text(rated)}" for node in context.nodes for rated in node.rated_accesses)
 
 
 def rated_text(rated: RatedAccess) -> str:

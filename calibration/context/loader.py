@@ -400,7 +400,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     shown = Machine(
         cpus, topology, known, memory, frequency, idle, clocksource, capture.kernel_release, kernel.preemption
     )
-    notes = (*(isolation.notes or ()), *evidence_notes(cmdline, shown))
+    notes = (*isolation.notes, *evidence_notes(cmdline, shown))
     isolation = isolation.model_copy(update={"notes": notes})
     vendor = processor.models[0].vendor if processor.models else None
     facts = {

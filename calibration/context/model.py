@@ -67,7 +67,7 @@ class Capture(Model):
     kernel_version: str | None
     machine: str | None
     masked: tuple[Masked, ...]
-    effective_capabilities: int | None = None
+    effective_capabilities: int | None
 
 
 class CpuSets(Model):
@@ -191,7 +191,7 @@ class Topology(Model):
     cores: tuple[Core, ...]
     packages: int | None
     last_level_cache_domains: tuple[tuple[int, ...], ...]
-    last_level_cache_bytes: tuple[int | None, ...] | None = None
+    last_level_cache_bytes: tuple[int | None, ...] | None
 
 
 class Cache(Model):
@@ -214,7 +214,7 @@ class HugePages(Model):
     total: int | None
     free: int | None
     surplus: int | None
-    reserved: int | None = None
+    reserved: int | None
 
     @property
     def persistent(self) -> int | None:
@@ -238,7 +238,7 @@ class MemorySideCache(Model):
     line_bytes: int | None
     indexing: Indexing | None
     write_policy: WritePolicy | None
-    extended_linear: bool = False
+    extended_linear: bool
 
 
 class RatedAccess(Model):
@@ -259,8 +259,7 @@ class RatedAccess(Model):
 class Node(Model):
     """One NUMA node; ``cpus`` are the online ones.
 
-    ``available_bytes`` is free memory plus inactive file pages. ``memory_side_caches`` and ``rated_accesses`` are None
-    in documents of older versions.
+    ``available_bytes`` is free memory plus inactive file pages.
     """
 
     id: int
@@ -270,8 +269,8 @@ class Node(Model):
     available_bytes: int | None
     hugepages: tuple[HugePages, ...]
     memory_tier: int | None
-    memory_side_caches: tuple[MemorySideCache, ...] | None = None
-    rated_accesses: tuple[RatedAccess, ...] | None = None
+    memory_side_caches: tuple[MemorySideCache, ...]
+    rated_accesses: tuple[RatedAccess, ...]
 
 
 class TransparentHugePageSize(Model):
@@ -284,14 +283,14 @@ class TransparentHugePageSize(Model):
 class TransparentHugePages(Model):
     """The bracketed choices of ``/sys/kernel/mm/transparent_hugepage``.
 
-    ``sizes`` are in ascending order; None for kernels before 6.8, which have one size, and for older captures.
+    ``sizes`` are in ascending order; None for kernels before 6.8, which have one size, and if they were not captured.
     """
 
     enabled: str | None
     defrag: str | None
     shmem_enabled: str | None
     khugepaged_defrag: bool | None
-    sizes: tuple[TransparentHugePageSize, ...] | None = None
+    sizes: tuple[TransparentHugePageSize, ...] | None
 
     @property
     def mode(self) -> str | None:
@@ -328,8 +327,8 @@ class Memory(Model):
     hugepages: tuple[HugePages, ...]
     transparent_hugepages: TransparentHugePages
     numa_balancing: int | None
-    anonymous_huge_bytes: int | None = None
-    base_page_bytes: int | None = None
+    anonymous_huge_bytes: int | None
+    base_page_bytes: int | None
 
 
 class CpuModel(Model):
@@ -372,7 +371,7 @@ class FrequencyPolicy(Model):
     min_hz: int | None
     max_hz: int | None
     current_hz: int | None
-    turbo: bool | None = None
+    turbo: bool | None
 
 
 class Frequency(Model):
@@ -487,7 +486,7 @@ class Firmware(Model):
     smbios_version: str | None
     memory_arrays: tuple[MemoryArray, ...]
     dimms: tuple[Dimm, ...]
-    virtual_machine: bool | None = None
+    virtual_machine: bool | None
 
 
 class Interrupt(Model):
@@ -561,13 +560,13 @@ class Isolation(Model):
     default_irq_affinity: tuple[int, ...] | None
     interrupts: tuple[Interrupt, ...]
     threads: tuple[Thread, ...] | None
-    cpuset_unknown: tuple[int, ...] = ()
-    tickless_interrupts: tuple[Interrupt, ...] | None = None
-    tickless_threads: tuple[Thread, ...] | None = None
-    housekeeping: tuple[int, ...] | None = None
-    nohz_full_supported: bool | None = None
-    rcu_nocbs_source: Literal["kernel", "command line"] | None = None
-    notes: tuple[ParameterNote, ...] | None = None
+    cpuset_unknown: tuple[int, ...]
+    tickless_interrupts: tuple[Interrupt, ...] | None
+    tickless_threads: tuple[Thread, ...] | None
+    housekeeping: tuple[int, ...] | None
+    nohz_full_supported: bool | None
+    rcu_nocbs_source: Literal["kernel", "command line"] | None
+    notes: tuple[ParameterNote, ...]
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -576,7 +575,7 @@ class Isolation(Model):
 
     def notes_of(self, *parameters: str) -> tuple[str, ...]:
         """Return in words where *parameters* differ from what the kernel has."""
-        return tuple(note.sentence for note in self.notes or () if note.parameter in parameters)
+        return tuple(note.sentence for note in self.notes if note.parameter in parameters)
 
 
 class Kernel(Model):
@@ -598,8 +597,8 @@ class Kernel(Model):
     load_average: tuple[float, float, float] | None
     uptime_s: float | None
     resctrl_schemata: tuple[str, ...]
-    preemption: str | None = None
-    stat_interval_s: int | None = None
+    preemption: str | None
+    stat_interval_s: int | None
 
 
 class Throttling(Model):
@@ -646,8 +645,8 @@ class EventAlias(Model):
     """A named kernel event: its terms, and the scale and unit of a count."""
 
     terms: str
-    scale: float | None = None
-    unit: str | None = None
+    scale: float | None
+    unit: str | None
 
 
 class EventSource(Model):
@@ -670,8 +669,8 @@ class EventSource(Model):
 class Context(Model):
     """Everything known about a machine.
 
-    ``event_sources`` and ``devices`` are None for captures made before they were captured; ``confinement`` for
-    documents of older versions. ``cxl``, ``interleaving``, ``resctrl`` and ``tuned`` are None on machines without.
+    ``event_sources`` and ``devices`` are None if they were not captured. ``cxl``, ``interleaving``, ``resctrl`` and
+    ``tuned`` are None on machines without.
     """
 
     capture: Capture
@@ -696,13 +695,13 @@ class Context(Model):
     throttling: Throttling
     load: Load | None
     unreadable: tuple[Unreadable, ...]
-    event_sources: tuple[EventSource, ...] | None = None
-    confinement: Confinement | None = None
-    devices: tuple[Device, ...] | None = None
-    cxl: Cxl | None = None
-    interleaving: Interleaving | None = None
-    resctrl: Resctrl | None = None
-    tuned: Tuned | None = None
+    event_sources: tuple[EventSource, ...] | None
+    confinement: Confinement
+    devices: tuple[Device, ...] | None
+    cxl: Cxl | None
+    interleaving: Interleaving | None
+    resctrl: Resctrl | None
+    tuned: Tuned | None
 
     @property
     def usable_cpus(self) -> frozenset[int]:
@@ -722,7 +721,7 @@ class Context(Model):
     @property
     def usable_nodes(self) -> tuple[int, ...]:
         """Ids of the nodes with memory that the captured process may take, memory-only nodes included."""
-        nodes = None if self.confinement is None else self.confinement.memory_nodes
+        nodes = self.confinement.memory_nodes
         return tuple(
             node.id
             for node in self.nodes
@@ -784,16 +783,14 @@ class Context(Model):
         ACPI HMAT or the node's CXL region says so. Emulated parts of a node share its cache.
         """
         parts = self.parts_of(node_id)
-        sizes = [cache.size_bytes or 0 for part in parts for cache in self.node(part).memory_side_caches or ()]
+        sizes = [cache.size_bytes or 0 for part in parts for cache in self.node(part).memory_side_caches]
         regions = () if self.cxl is None else self.cxl.regions
         return max((*sizes, *(region.cache_bytes or 0 for region in regions if region.node in parts)), default=0)
 
     def side_cache_unknown(self, node_id: int) -> bool:
         """Return whether a cache of unknown size is before the memory of a node, or before other parts of that node."""
         return any(
-            cache.size_bytes is None
-            for part in self.parts_of(node_id)
-            for cache in self.node(part).memory_side_caches or ()
+            cache.size_bytes is None for part in self.parts_of(node_id) for cache in self.node(part).memory_side_caches
         )
 
     def rated_access(self, cpu_node: int, memory_node: int) -> RatedAccess | None:
@@ -801,7 +798,7 @@ class Context(Model):
 
         It rates the nearest CPUs alone: in class 1, or in class 0 if no device is nearer.
         """
-        rated = sorted(self.node(memory_node).rated_accesses or (), key=lambda rating: -rating.access)
+        rated = sorted(self.node(memory_node).rated_accesses, key=lambda rating: -rating.access)
         near = set(self.parts_of(cpu_node))
         return next((rating for rating in rated if not near.isdisjoint(rating.initiators)), None)
 

@@ -98,7 +98,7 @@ class _Chooser:
         self._taken: dict[str, list[str]] = {}
         self._counters = Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
         capabilities = context.capture.effective_capabilities
-        inside = context.confinement is not None and context.confinement.user_namespace
+        inside = context.confinement.user_namespace
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
         unprivileged = unprivileged or bool(inside)  # capabilities of a user namespace do not count for events
         self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None

@@ -62,7 +62,7 @@ class SustainedBandwidthValues(Values):
     """One mix over time, ``windows_mb_s`` of ``window_s`` each; ``seconds_mb_s`` is the median of each second.
 
     ``bandwidth_mb_s`` is that of the second half. ``lost_fraction`` compares the windows of the first second with those
-    of the last: 0.1 is a tenth less. ``course`` are the readings meanwhile, ``None`` in documents without.
+    of the last: 0.1 is a tenth less. ``course`` are the readings meanwhile.
     """
 
     kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"

@@ -218,7 +218,7 @@ class Sut:
     @property
     def memory_limit(self) -> MemoryLimit | None:
         """The memory limit, if it leaves less than the machine has."""
-        limit = None if self.context.confinement is None else self.context.confinement.memory_limit
+        limit = self.context.confinement.memory_limit
         return limit if limit is not None and limit.left_bytes == room_bytes(self.context) else None
 
     def with_room(self) -> Self:
@@ -295,7 +295,7 @@ def _within_quota(context: Context) -> frozenset[int]:
     siblings, and last the lowest online one, which does the machine's housekeeping.
     """
     usable = context.usable_cpus - cpus_without_node(context)
-    quota = None if context.confinement is None else context.confinement.cpu_quota
+    quota = context.confinement.cpu_quota
     most = len(usable) if quota is None else max(1, int(quota.cpus))
     if len(usable) <= most:
         return usable
@@ -320,7 +320,7 @@ def available_for(needed_bytes: int) -> int:
 
 def room_bytes(context: Context) -> int | None:
     """Return the memory that the machine and the memory limits leave on all nodes together; ``None`` if unknown."""
-    limit = None if context.confinement is None else context.confinement.memory_limit
+    limit = context.confinement.memory_limit
     left = (context.memory.available_bytes, None if limit is None else limit.left_bytes)
     return min((known for known in left if known is not None), default=None)
 
@@ -432,7 +432,7 @@ def machine_flags(context: Context) -> Iterator[Flag]:
             f"nodes {format_cpulist(parts)} are parts of one node, each with {_cpus_text(shared)}: measured once, as "
             f"node {parts[0]}",
         )
-    quota = None if context.confinement is None else context.confinement.cpu_quota
+    quota = context.confinement.cpu_quota
     if quota is not None and quota.cpus < len(context.usable_cpus):
         yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {_cpus_text(Sut(context).cpus)} measured")
     for link, devices in narrowed_links(context.devices or ()):
@@ -508,12 +508,11 @@ def confined(sut: Sut) -> Iterator[tuple[str, str]]:
     """Yield what of the machine is not measured because the login may not use it, and why."""
     context = sut.context
     confinement = context.confinement
-    here = "this container's" if confinement is not None and confinement.container else "the login's"
+    here = "this container's" if confinement.container else "the login's"
     online = frozenset(context.online_cpus)
     cpuset = online if context.cpus.cpuset is None else online & frozenset(context.cpus.cpuset)
     if outside := online - context.usable_cpus - cpuset:
-        group = confinement.cpuset_group if confinement is not None else None
-        reason = f"not in {here} cpuset ({group})"
+        reason = f"not in {here} cpuset ({confinement.cpuset_group})"
         if partition := outside.intersection(context.isolation.cpuset_isolated):
             yield _cpus_text(partition), f"{reason}: {OUTSIDE_PARTITION}"
         if rest := outside - partition:
@@ -522,8 +521,6 @@ def confined(sut: Sut) -> Iterator[tuple[str, str]]:
         yield _cpus_text(outside), f"not in {here} CPU affinity"
     if without_node := cpus_without_node(context):
         yield _cpus_text(without_node), "no node lists them"
-    if confinement is None:
-        return
     quota = confinement.cpu_quota
     if quota is not None and (rest := context.usable_cpus - sut.cpus - without_node):
         yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"

@@ -142,13 +142,12 @@ class FailedCondition(Model):
 class WakeupResult(Result):
     """Result of ``sutprobe wakeup``: one condition after another, each on all CPUs at once.
 
-    ``timer_resolution_ns`` is 1 with high-resolution timers, else the length of a tick; ``None`` in documents of older
-    versions.
+    ``timer_resolution_ns`` is 1 with high-resolution timers, else the length of a tick.
     """
 
     period_ns: int
     timer_slack_ns: int
-    timer_resolution_ns: int | None = None
+    timer_resolution_ns: int
     fifo: int
     memory_locked: bool
     idle_latency_us: int | None
@@ -653,7 +652,7 @@ def _flags(values: WakeupValues, condition: WakeupCondition, result: WakeupResul
         yield flag("PARTIAL", f"{len(short)} CPUs lack rounds, first: {short[0].code}: {short[0].message}")
     if failed := [failed for failed in result.failed if failed.load == condition.load]:
         yield flag("PARTIAL", f"{len(failed)} rounds have no load: {failed[0].error.code}: {failed[0].error.message}")
-    if (result.timer_resolution_ns or 0) > COARSE_TIMER_NS:
+    if result.timer_resolution_ns > COARSE_TIMER_NS:
         yield flag(
             "TIMER_COARSE",
             f"timers expire at ticks only, {units.time_ns(result.timer_resolution_ns)} apart: the kernel has no "

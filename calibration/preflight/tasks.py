@@ -12,7 +12,7 @@ PROGRAM_TASKS = 2
 
 def check_tasks(context: Context, needed: int) -> Iterator[Finding]:
     """Yield whether a step may start the *needed* tasks; nothing if no control group limits them."""
-    limit = None if context.confinement is None else context.confinement.task_limit
+    limit = context.confinement.task_limit
     if limit is not None:
         yield Finding(
             "tasks",

@@ -459,7 +459,7 @@ def _machine(context: Context) -> Iterator[str]:
         yield ", ".join(f"{count}x {kind}" for kind, count in dimms.items())
     elif context.memory.total_bytes is not None:
         yield f"{context.memory.total_bytes / 1e9:.0f} GB"
-    if context.confinement is not None and context.confinement.container:
+    if context.confinement.container:
         yield " ".join(("container", *(["limited to", ", ".join(allowed)] if (allowed := limits(context)) else [])))
     if context.virtualization.guest:
         yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"

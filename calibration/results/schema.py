@@ -23,17 +23,10 @@ class _WithoutTitles(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the run document (draft 2020-12).
-
-    A document has all of its own fields. A field within them that has a default may be absent: documents written
-    before it was added lack it.
-    """
+    """Return the JSON Schema of the run document (draft 2020-12), which has all fields."""
     schema = RunDocument.model_json_schema(mode="serialization", schema_generator=_WithoutTitles)
     for made in (schema, *schema["$defs"].values()):
         made.pop("title", None)
-    for made in schema["$defs"].values():
-        if "required" in made:
-            made["required"] = [field for field in made["required"] if "default" not in made["properties"][field]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

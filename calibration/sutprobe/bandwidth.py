@@ -56,7 +56,7 @@ class BandwidthPlacement(CountedPlacement):
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
-    course: Course | None = None
+    course: Course | None
 
 
 class BandwidthPoint(Point):

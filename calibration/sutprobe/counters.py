@@ -10,8 +10,7 @@ from calibration.sutprobe.placement import Placement
 class Counted(Model):
     """The count of one event on one CPU, or over ``threads`` threads, between two readings.
 
-    The readings are ``wall_s`` apart, to within ``wall_uncertainty_s``, the time they took (``None`` in older
-    documents).
+    The readings are ``wall_s`` apart, to within ``wall_uncertainty_s``, the time they took.
     ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` extrapolates to counters running all the time,
     ``None`` if one never ran or was refused; ``running_fraction`` is the least share that one ran.
     ``steps`` and ``hops`` are the work between the readings: steps of the traffic's mix, loads of the chain.
@@ -30,7 +29,7 @@ class Counted(Model):
     hops: float | None
     background_count: float | None
     background_wall_s: float | None
-    wall_uncertainty_s: float | None = None
+    wall_uncertainty_s: float
 
 
 class Refused(Model):
@@ -96,5 +95,5 @@ class Samples(Model):
 class CountedPlacement(Placement):
     """A placement, with optional event counts and sampled loads."""
 
-    counters: Counters | None = None
-    samples: Samples | None = None
+    counters: Counters | None
+    samples: Samples | None

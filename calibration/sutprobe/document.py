@@ -33,14 +33,13 @@ class Build(Model):
 class Host(Model):
     """The machine, as described by the document.
 
-    ``hypervisor`` is the name reported by CPUID; ``None`` if there is none, on architectures without CPUID, and in
-    documents of older versions.
+    ``hypervisor`` is the name reported by CPUID; ``None`` if there is none, and on architectures without CPUID.
     """
 
     nodename: str
     release: str
     machine: str
-    hypervisor: str | None = None
+    hypervisor: str | None
 
 
 class Clock(Model):
@@ -114,7 +113,7 @@ class ProbeDocument(Model):
     started_at_unix_ns: int
     duration_s: float
     clock: Clock | None
-    looking: Looking | None = None
+    looking: Looking | None
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
     result: bytes | None

@@ -26,7 +26,7 @@ class FrequencyPoint(Repeated):
     work: str
     cpu_verified: bool
     checked: bool
-    stopped: Literal["converged", "windows", "budget", "interrupted"] | None
+    stopped: Literal["windows", "interrupted"] | None
     windows_hz: tuple[float, ...] | None
     share: float | None
     windows_share: tuple[float, ...] | None

@@ -43,9 +43,9 @@ class AwakeWalk(Model):
     core_hz_after: float
     cpu_verified: bool
     interference: Interference
-    counters: Counters | None = None
-    samples: Samples | None = None
-    single_loads: SingleLoads | None = None
+    counters: Counters | None
+    samples: Samples | None
+    single_loads: SingleLoads | None
     companions: tuple[Companion, ...]
 
 
@@ -59,8 +59,8 @@ class LatencyPlacement(CountedPlacement):
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
     pages_by_node: tuple[int, ...]
-    single_loads: SingleLoads | None = None
-    awake: AwakeWalk | None = None
+    single_loads: SingleLoads | None
+    awake: AwakeWalk | None
 
     @property
     def when_awake(self) -> "LatencyPlacement | None":

@@ -30,14 +30,14 @@ class LoadedPlacement(CountedPlacement):
 class LoadedPoint(Point):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
-    ``accounting`` is that of the load's mix, ``None`` in documents of older versions.
+    ``accounting`` is that of the load's mix.
     """
 
     IDENTITY: ClassVar = ()
 
     inject_delay: int
     delay_ns: float
-    accounting: Accounting | None = None
+    accounting: Accounting
     checked: bool
     placements: tuple[LoadedPlacement, ...] | None
 

@@ -78,11 +78,8 @@ class Placement(Model):
     cpus_verified: bool = Field(validation_alias=AliasChoices("cpus_verified", "cpu_verified"))
 
 
-Stopped = Literal["converged", "placements", "budget", "interrupted"]
-"""Why no further placement was made: all that were asked for, or ``interrupted`` by a signal or the deadline.
-
-``converged`` and ``budget`` are of older versions, which added placements.
-"""
+Stopped = Literal["placements", "interrupted"]
+"""Why no further placement was made: all that were asked for, or ``interrupted`` by a signal or the deadline."""
 
 
 class Repeated(Model):

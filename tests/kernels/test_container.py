@@ -89,7 +89,6 @@ def plan(context: Context) -> Plan:
 
 def test_the_capture_tells_the_container_from_the_host(context: Context, cpus: list[int]) -> None:
     confinement = context.confinement
-    assert confinement is not None
     assert confinement.container is not None
     assert "namespaces of its own: cgroup, ipc, pid, uts" in confinement.evidence
     assert limits(context) == (f"CPUs {cpus[-1]}", "256 MiB of memory", "the time of 1.5 CPUs")

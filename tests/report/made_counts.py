@@ -50,6 +50,7 @@ def event(name: str, count: float, wall_s: float, **changes: Any) -> dict[str, A
         "scaled": count,
         "running_fraction": 1.0,
         "wall_s": wall_s,
+        "wall_uncertainty_s": 1e-5,
         "steps": None,
         "hops": None,
         "background_count": None,

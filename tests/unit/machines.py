@@ -90,11 +90,13 @@ def machine(
                     available_bytes=size,
                     hugepages=(),
                     memory_tier=None,
+                    memory_side_caches=(),
+                    rated_accesses=(),
                 )
                 for node, size in enumerate((*[node_bytes] * nodes, *memory_only_bytes))
             ),
             "memory": captured.memory.model_copy(update={"available_bytes": None}),
-            "confinement": None,
+            "confinement": captured.confinement.model_copy(update={"memory_nodes": None}),
             "distances": tuple(
                 tuple(distance(row, column) for column in range(everywhere)) for row in range(everywhere)
             ),

@@ -37,7 +37,6 @@ SMALLER = (
 
 
 def confined(context: Context, **limits: Any) -> Context:
-    assert context.confinement is not None
     return context.model_copy(update={"confinement": context.confinement.model_copy(update=limits)})
 
 
@@ -58,7 +57,6 @@ def left_out(plan: Plan) -> dict[str, str]:
 @pytest.mark.parametrize("context", [CONTAINER, SLICE], ids=["container", "slice"])
 def test_a_plan_stays_within_its_limits(context: Context, profile: str) -> None:
     plan = make_plan(context, load_profile(profile))
-    assert context.confinement is not None
     assert context.confinement.cpu_quota is not None
     for step in plan.steps:
         assert set(step.cpus) <= context.usable_cpus, step.title
@@ -155,9 +153,3 @@ def test_limits_are_flags_of_the_run() -> None:
     assert "memory of nodes 1" in flags["NODES_HIDDEN"]
     assert flags["CPU_QUOTA"] == "control group /sys/fs/cgroup may use the time of 2.5 CPUs: only CPUs 3-4 measured"
     assert not {"CPUS_HIDDEN", "NODES_HIDDEN", "CPU_QUOTA"} & {flag.code for flag in machine_flags(SMT)}
-
-
-def test_older_documents_have_no_limits() -> None:
-    old = SMT.model_copy(update={"confinement": None})
-    assert Sut(old).cpus == set(SMT.online_cpus)
-    assert Sut(old).memory_nodes == [0, 1]

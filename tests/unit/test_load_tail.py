@@ -188,10 +188,16 @@ def awake(mb_s: float) -> Any:
     for placement in points(raw)[0]["placements"]:
         faster = copy.deepcopy(placement["single_loads"])
         faster["memory"] = histogram({ticks // 2: count for ticks, count in LOADS.items()})
-        walk = {
-            name: placement[name]
-            for name in ("dirty_windows", "cpu_verified", "interference", "core_hz_before", "core_hz_after")
-        }
+        same = (
+            "dirty_windows",
+            "cpu_verified",
+            "interference",
+            "counters",
+            "samples",
+            "core_hz_before",
+            "core_hz_after",
+        )
+        walk = {name: placement[name] for name in same}
         placement["awake"] = {
             **walk,
             "first": False,

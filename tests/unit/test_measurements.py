@@ -344,11 +344,8 @@ def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
     """Give each placement of *raw* a second walk, awake, of *factor* times the time; its clock is twice as fast."""
     for point in points(raw):
         for placement in point["placements"]:
-            walk = {
-                name: placement[name]
-                for name in ("dirty_windows", "cpu_verified", "interference", "counters", "samples")
-                if name in placement
-            }
+            same = ("dirty_windows", "cpu_verified", "interference", "counters", "samples", "single_loads")
+            walk = {name: placement[name] for name in same}
             placement["awake"] = {
                 **walk,
                 "first": False,

@@ -35,7 +35,7 @@ def with_pages(context: Context, pools: tuple[HugePages, ...], thp: str | None =
 
 
 def pool(size_bytes: int, total: int | None, free: int | None) -> HugePages:
-    return HugePages(size_bytes=size_bytes, total=total, free=free, surplus=0)
+    return HugePages(size_bytes=size_bytes, total=total, free=free, surplus=0, reserved=None)
 
 
 def planned(context: Context) -> tuple[Step, list[NotPlanned]]:

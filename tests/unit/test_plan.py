@@ -413,8 +413,9 @@ def test_the_level_below_one_of_unknown_size_is_not_the_last_level() -> None:
 def test_cpus_without_memory_use_the_nearest_node() -> None:
     empty, full = SMT.nodes[0].model_copy(update={"memory_bytes": 0}), SMT.nodes[1]
     nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
+    free = SMT.confinement.model_copy(update={"memory_nodes": None})
     for row, home in (((10, 21, 21, 31), 1), ((10, 31, 21, 21), 2), ((10, 31, 21, 12), 3)):
-        machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4, "confinement": None})
+        machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4, "confinement": free})
         assert Sut(machine).home(0) == home
     assert Sut(machine.model_copy(update={"distances": None})).home(0) == 1, "the first where distances are unknown"
 

@@ -107,13 +107,6 @@ def test_they_are_shown_and_compared(hmat, make_root):
     assert any(text.startswith("rated by the firmware: none -> node 0 from nodes 0-1 (class 0)") for text in differing)
 
 
-def test_a_document_without_them_does_not_know(hmat):
-    old = load(hmat)
-    nodes = tuple(node.model_copy(update={"memory_side_caches": None, "rated_accesses": None}) for node in old.nodes)
-    found = facts(old.model_copy(update={"nodes": nodes}), None)
-    assert (found["memory-side caches"], found["rated by the firmware"]) == ("not known", "not known")
-
-
 def test_an_unusable_rating_is_none(make_root):
     context = load(make_root(TWO_NODES | rated(0, 0, 0, 0)))
     assert context.nodes[0].rated_accesses == ()

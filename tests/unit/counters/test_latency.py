@@ -25,6 +25,7 @@ def counters(
                 "scaled": count,
                 "running_fraction": 1.0,
                 "wall_s": 1.0,
+                "wall_uncertainty_s": 1e-5,
                 "steps": None,
                 "hops": None,
                 "background_count": None,

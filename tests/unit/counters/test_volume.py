@@ -40,6 +40,7 @@ def counted(name: str, count: float | None, **changes: Any) -> Counted:
         "scaled": count,
         "running_fraction": 1.0,
         "wall_s": 2.0,
+        "wall_uncertainty_s": 1e-5,
         "steps": 1000.0,
         "hops": None,
         "background_count": 0.0,
