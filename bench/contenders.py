@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from bench import outputs
 from bench.outputs import NotComparedError, Output, document_of
-from calibration import units
+from calibration.base import units
+from calibration.base.percentiles import percentile
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import level_sizes
@@ -25,7 +26,6 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import Part, group_text
 from calibration.measurements.traffic_shape import ShapeSettings, extra_options, widths
 from calibration.measurements.wakeup import WakeupResult
-from calibration.percentiles import percentile
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
 from calibration.sutprobe.document import read_result

@@ -17,14 +17,14 @@ import numpy as np
 from pydantic import BaseModel
 
 from bench.tables import table
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.statistics import MIN_COVERAGE, Estimate
 from calibration.judge.comparison import compare
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.results.layout import find_runs
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
-from calibration.statistics import MIN_COVERAGE, Estimate
 
 FEWEST_RUNS: Final = 3  # two others at least tell where the value of one should be
 RESAMPLES: Final = 2000  # of a bootstrap: its quantiles are then known to about a tenth of its width

@@ -29,15 +29,15 @@ import yaml
 
 from bench.meter import Usage
 from bench.tables import table
+from calibration.base.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError
 from calibration.build import source_sha256
 from calibration.context import load
-from calibration.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError
 from calibration.measurements.base import Step
 from calibration.nightly.judgement import JUDGEMENT
-from calibration.plan import make_plan
 from calibration.profiles import load_profile
 from calibration.results.layout import find_runs, new_run_id
 from calibration.results.store import read_run
+from calibration.run.plan import make_plan
 from tests.servers import Servers, Sut, keep_kernel, stand_in
 
 ROOT: Final = Path(__file__).resolve().parents[1]

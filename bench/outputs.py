@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from calibration.errors import CalibrationError
+from calibration.base.errors import CalibrationError
 from calibration.sutprobe.document import ProbeDocument, read_document
 
 MIB: Final = 1.048576

@@ -26,8 +26,8 @@ from bench.contenders import OURS, Contender, Machine
 from bench.outputs import NotComparedError, Output
 from bench.ratios import Spread, spread
 from bench.tables import table
+from calibration.base.errors import INTERRUPTED, CalibrationError
 from calibration.build import TARGETS, build
-from calibration.errors import INTERRUPTED, CalibrationError
 
 OTHERS: Final = ("latency", "interruptions", "c2c", "wakeup")
 CACHES: Final = tuple(f"{level}-{threads}" for threads in ("one", "all") for level in who.LEVELS)

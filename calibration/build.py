@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration import __version__
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import read_given, write_whole
-from calibration.places import CACHE, COLLECTION, INSTALLED, SHARE
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import read_given, write_whole
+from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)

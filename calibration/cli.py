@@ -20,13 +20,13 @@ import click
 from pydantic import BaseModel
 
 from calibration import __version__
-from calibration.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
-from calibration.options import results_option
+from calibration.base.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
+from calibration.base.options import results_option
 from calibration.results.find import find_run
 
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run": {
-        "run": "calibration.run:run_command",
+        "run": "calibration.commands.playbook_run:run_command",
         "plan": "calibration.cli:plan_command",
         "context": "calibration.commands.context:context_command",
         "audit": "calibration.commands.audit:audit_command",
@@ -141,9 +141,9 @@ def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool
     such as testbed/sut. The references of the results are taken into account (docs/results/references.rst).
     """
     from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
-    from calibration.plan import make_plan, plan_text  # noqa: PLC0415 - the same
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
-    from calibration.results.references import kept_references  # noqa: PLC0415 - the same
+    from calibration.results.kept_shapes import kept_references  # noqa: PLC0415 - the same
+    from calibration.run.plan import make_plan, plan_text  # noqa: PLC0415 - the same
 
     wanted = load_profile(profile)
     path = Path(root)
@@ -204,8 +204,8 @@ def runner_command(output: Path) -> None:
     On the SUT, `python3 OUTPUT capture FILE` writes what `calibration plan FILE --json` makes a plan from, and
     `python3 OUTPUT plan.json` runs it; `calibration assemble` makes the run document of what that leaves.
     """
+    from calibration.base.files import write_whole  # noqa: PLC0415
     from calibration.build import TARGETS, build  # noqa: PLC0415 - only needed here
-    from calibration.files import write_whole  # noqa: PLC0415
     from calibration.runner.bundle import packed, sources  # noqa: PLC0415
 
     programs = {
@@ -244,7 +244,7 @@ def assemble_command(directory: Path, results: Path, testbed: str | None, sut: s
     If DIRECTORY is what `python3 runner.pyz plan.json` left, the run is stored in the results first.
     """
     from calibration.finish import finish  # noqa: PLC0415 - the models are only needed here
-    from calibration.session import adopt, is_left  # noqa: PLC0415
+    from calibration.run.session import adopt, is_left  # noqa: PLC0415
 
     if is_left(directory):
         directory = adopt(directory, results, testbed=testbed, sut=sut)

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from calibration.judge.run import judge_run
-from calibration.results.assemble import assemble
-from calibration.results.attempts import has_begun, start_of
+from calibration.results.kept_shapes import keep_references
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.results.references import keep_references
 from calibration.results.store import read_run, write_document
+from calibration.run.assemble import assemble
+from calibration.run.attempts import has_begun, start_of
 
 
 def finish(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:

@@ -21,14 +21,16 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from calibration import units
+from calibration.base import units
+from calibration.base.errors import EXIT_CODES
+from calibration.base.flags import GROUPS
+from calibration.base.parsers import read_yaml
+from calibration.base.places import COLLECTION, PACKAGE
 from calibration.cli import calibration
 from calibration.context.boot_evidence import EVIDENCE
 from calibration.context.boot_rules import ALWAYS
 from calibration.context.boot_rules import RULES as BOOT_RULES
-from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
-from calibration.flags import GROUPS
 from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import NightVerdict
@@ -36,8 +38,6 @@ from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
 from calibration.measurements.table import Gridded
 from calibration.nightly.notify import Notification
-from calibration.parsers import read_yaml
-from calibration.places import COLLECTION, PACKAGE
 from calibration.references.library import PUBLISHED, published
 from calibration.references.metrics import QUANTITIES, TOOLS
 from calibration.references.model import Machine, Source
@@ -46,8 +46,8 @@ from calibration.report.environment import TEMPLATES
 from calibration.report.normal import by_processor
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
-from calibration.results.records import Record
 from calibration.results.schema import json_schema
+from calibration.run.records import Record
 from calibration.sutprobe.document import ProbeDocument
 
 ROLES = COLLECTION / "roles"

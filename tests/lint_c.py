@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from calibration.base.errors import EnvironmentLacksError
 from calibration.build import (
     BASELINE,
     CACHE_DIRECTORY,
@@ -31,7 +32,6 @@ from calibration.build import (
     Target,
     sources,
 )
-from calibration.errors import EnvironmentLacksError
 
 ROOT: Final = SOURCES_DIRECTORY.parents[1]
 WORKERS: Final = 2

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from calibration.cpulists import format_cpulist, parse_cpulist
+from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import SEARCH_SUFFIX, Step
 from calibration.measurements.traffic import read_group
 from calibration.measurements.traffic_shape import CACHE_SUFFIX

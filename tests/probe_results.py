@@ -3,7 +3,7 @@
 
 from typing import Literal
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.counters import Counters
 from calibration.sutprobe.document import ProbeError
 from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import number, plain
 from calibration.formats.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency

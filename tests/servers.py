@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from calibration import __version__
-from calibration.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
 from tests.recorded import whole_of
 from tests.rounds import in_rounds

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from calibration.statistics import Estimate
+from calibration.base.statistics import Estimate
 
 
 def estimates(value: object) -> Iterator[Estimate]:

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
+from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.context.model import UNSEEN_GROUPS, Context
 from calibration.context.topology import CPU
-from calibration.cpulists import format_cpulist, parse_cpulist
 
 
 class CpuSet(NamedTuple):

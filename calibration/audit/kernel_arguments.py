@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
-from calibration.comparisons import PAGES, ReservedPages, argument_value, huge_pages, rule_of
+from calibration.base.comparisons import PAGES, ReservedPages, argument_value, huge_pages, rule_of
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context, Parameter
 from calibration.runner.blanking import BLANKED, blank

@@ -11,12 +11,12 @@ from calibration.audit.findings import Finding, outcome_of
 from calibration.audit.kernel_arguments import check_kernel_arguments, last_cpu
 from calibration.audit.readings import Machine, Reading
 from calibration.audit.wanted import accepts, cpu_list, spread, switch, texts
-from calibration.comparisons import Kind as Comparison
-from calibration.comparisons import words
+from calibration.base.comparisons import Kind as Comparison
+from calibration.base.comparisons import words
+from calibration.base.errors import InputError
+from calibration.base.model import Model
 from calibration.context.topology import parse_size
 from calibration.context.vulnerabilities import left_open, state_of
-from calibration.errors import InputError
-from calibration.model import Model
 from calibration.runner.asked import MAX_PATTERNS, fault
 
 MAX_ITEMS: Final = 1000

@@ -9,12 +9,12 @@ import yaml
 from calibration.audit import readings
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
 from calibration.audit.readings import Machine, Reading
-from calibration.comparisons import BOOTED_FROM, chosen
+from calibration.base.comparisons import BOOTED_FROM, chosen
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.text import visible
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.runner.blanking import BLANKED
-from calibration.text import visible
 
 SYSCTLS: Final = (
     *("kernel.nmi_watchdog", "kernel.watchdog", "kernel.numa_balancing", "kernel.randomize_va_space"),

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
-from calibration.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, words
+from calibration.base.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, words
+from calibration.base.cpulists import format_cpulist
 from calibration.context.hardware import Device
 from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
-from calibration.cpulists import format_cpulist
 from calibration.runner.devices import PCI
 from calibration.runner.profiles import setting_path
 

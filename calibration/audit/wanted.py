@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from calibration.comparisons import Kind, choice, chosen, parameter, same
-from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist
+from calibration.base.comparisons import Kind, choice, chosen, parameter, same
+from calibration.base.cpulists import MAX_ID, format_cpulist, parse_cpulist
 
 MAX_VALUES: Final = 64
 """Most alternatives of one setting."""

@@ -11,10 +11,10 @@ from math import ceil, floor, log2, log10
 from statistics import median
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from calibration import units
-from calibration.statistics import Estimate
-from calibration.text import visible
-from calibration.validity import Validity
+from calibration.base import units
+from calibration.base.statistics import Estimate
+from calibration.base.text import visible
+from calibration.base.validity import Validity
 
 Json = dict[str, Any]
 Values_co = TypeVar("Values_co", covariant=True)

@@ -7,11 +7,11 @@ from math import ceil
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 from calibration.charts.matrices import Matrix, heat_map
-from calibration.statistics import Estimate
 
 MAX_NUMBERED_COLUMNS = 16  # most columns of a matrix with numbers in its cells
 MAX_CPU_ROWS = 24  # most CPUs with a row each

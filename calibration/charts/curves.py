@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
-from calibration.statistics import Estimate
 
 Point = tuple[float | Estimate, float | Estimate]
 """An abscissa and an ordinate, each a number or an estimate."""

@@ -8,7 +8,7 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from calibration import units
+from calibration.base import units
 from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 

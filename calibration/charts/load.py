@@ -6,7 +6,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from calibration import units
+from calibration.base import units
 from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Measured, Scale, rounded
 from calibration.charts.curves import Curves

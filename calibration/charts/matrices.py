@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
-from calibration.statistics import Estimate
 
 MAX_INTERVAL_COLUMNS = 4  # most columns whose cells show the interval as well
 MAX_CELL_PX = 46  # largest height of a cell

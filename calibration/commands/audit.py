@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.errors import VERDICT_FAILED, InputError
-from calibration.options import results_option
+from calibration.base.errors import VERDICT_FAILED, InputError
+from calibration.base.options import results_option
 from calibration.results.find import find_run
 
 if TYPE_CHECKING:  # slow, and not needed for --help
@@ -95,7 +95,7 @@ def _print(checks: "Iterable[Check]") -> None:
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415
 
-    from calibration.console import console  # noqa: PLC0415
+    from calibration.base.console import console  # noqa: PLC0415
     from calibration.preflight.configuration import WORDS, WORST_FIRST, configuration_summary  # noqa: PLC0415
 
     styles = {"met": "", "not_met": "red", "unknown": "yellow", "impossible": "dim"}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from calibration import units
+from calibration.base import units
+from calibration.context.facts import shown, text_of
 from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
-from calibration.facts import shown, text_of
 
 _SHOWN_UNREADABLE = 5
 """Files listed on the screen; the JSON document has them all."""

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
+from calibration.base.cpulists import format_cpulist
+from calibration.base.text import visible
 from calibration.context.loader import load
 from calibration.counters.chosen import ChosenEvent, CounterChoice
 from calibration.counters.event_choice import choose_events
-from calibration.cpulists import format_cpulist
-from calibration.text import visible
 
 
 def numbered(names: Iterable[str]) -> str:

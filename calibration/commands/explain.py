@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calibration.options import results_option
+from calibration.base.options import results_option
 
 
 @click.command("explain", epilog="Example: calibration explain throughput.csv")

@@ -10,10 +10,10 @@ from typing import Final, Literal, TextIO
 
 import click
 
-from calibration.errors import EnvironmentLacksError
-from calibration.files import replacing
-from calibration.options import results_argument
-from calibration.text import visible
+from calibration.base.errors import EnvironmentLacksError
+from calibration.base.files import replacing
+from calibration.base.options import results_argument
+from calibration.base.text import visible
 
 MAX_LEFT_OUT: Final = 20
 """Metrics left out that are named on the terminal; the others are counted."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from calibration.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
+from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
+from calibration.base.options import results_argument
 from calibration.gates.run import print_summary, run_gates
-from calibration.options import results_argument
 
 if TYPE_CHECKING:
     from calibration.quick.measure import Wanted

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from calibration.base.text import visible
 from calibration.formats.readings import flat
-from calibration.text import visible
 
 
 @click.command("import", epilog="Example: calibration import page.rst --results results")

@@ -8,8 +8,8 @@ from typing import Literal
 
 import click
 
-from calibration.errors import VERDICT_FAILED, InputError
-from calibration.options import results_argument, results_option
+from calibration.base.errors import VERDICT_FAILED, InputError
+from calibration.base.options import results_argument, results_option
 from calibration.results.find import find_run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calibration.errors import BAD_INPUT
+from calibration.base.errors import BAD_INPUT
 
 _RESULTS = click.Path(path_type=Path, file_okay=False)
 
@@ -21,7 +21,7 @@ def merge_command(destination: Path, sources: tuple[Path, ...]) -> None:
     be interrupted and repeated; several at once wait for each other. A run that differs from the one in DESTINATION, or
     is damaged, is refused: the others are copied, and the exit code is 2.
     """
-    from calibration.results.merge import merge  # noqa: PLC0415 - the models are only needed here
+    from calibration.run.merge import merge  # noqa: PLC0415 - the models are only needed here
 
     merged = merge(destination, sources)
     for reason in merged.refused:

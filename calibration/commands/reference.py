@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from calibration.commandline import accept_command, near
-from calibration.errors import VERDICT_FAILED, InputError
-from calibration.options import results_option
+from calibration.base.commandline import accept_command, near
+from calibration.base.errors import VERDICT_FAILED, InputError
+from calibration.base.options import results_option
 from calibration.results.find import find_run
 
 
@@ -82,11 +82,11 @@ def add_command(runs: tuple[str, ...], *, results: Path, source: str, licence: s
     RUN is as for calibration report. A run that is not accepted, not valid, imported, or of a virtual machine is
     refused, and nothing is written. The names of testbed and SUT are in the file: read it before you share it.
     """
+    from calibration.base.units import plural  # noqa: PLC0415 - as above
     from calibration.judge.baseline_files import Baselines, RunName  # noqa: PLC0415 - slow, and not needed for --help
     from calibration.references.library import results_of  # noqa: PLC0415 - as above
     from calibration.references.own import OWN_FILE, add, reference_of  # noqa: PLC0415 - as above
     from calibration.results.store import read_run  # noqa: PLC0415 - as above
-    from calibration.units import plural  # noqa: PLC0415 - as above
 
     machines = []
     for path in [find_run(results, run) for run in runs]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from calibration.errors import VERDICT_FAILED, InputError
-from calibration.options import results_option
+from calibration.base.errors import VERDICT_FAILED, InputError
+from calibration.base.options import results_option
 from calibration.results.find import find_run
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run, stored_run

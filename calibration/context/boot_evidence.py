@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
-from calibration import units
-from calibration.comparisons import PAGES, huge_pages, size
+from calibration.base import units
+from calibration.base.comparisons import PAGES, huge_pages, size
+from calibration.base.text import visible
 from calibration.context.boot_rules import arguments, behaviour, note, versions
 from calibration.context.model import (
     ClockSource,
@@ -26,7 +27,6 @@ from calibration.context.model import (
     ParameterNote,
     Topology,
 )
-from calibration.text import visible
 
 MITIGATIONS: Final = ("off", "auto", "auto,nosmt")
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from calibration.base.cpulists import BOOT_CPU, format_cpulist, groups, parse_cpulist, split_isolcpus
+from calibration.base.text import visible
 from calibration.context.model import CommandLine, ParameterNote
-from calibration.cpulists import BOOT_CPU, format_cpulist, groups, parse_cpulist, split_isolcpus
-from calibration.text import visible
 
 Version = tuple[int, int]
 Situation = Literal["repeated", "refused", "lacking", "adjusted", "abbreviated", "evidence"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calibration.base.cpulists import parse_cpulist, split_isolcpus
 from calibration.context.model import CommandLine, Parameter
-from calibration.cpulists import parse_cpulist, split_isolcpus
 
 MAX_CMDLINE = 64 * 1024
 """Longest command line accepted. Most kernels take 2048 or 4096 characters; a boot configuration adds up to 32 KiB."""

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from calibration.base.cpulists import format_cpulist, parse_cpulist
+from calibration.base.text import visible
 from calibration.context.isolation import MAX_STATUS_BYTES, parse_kernel_list, parse_status
 from calibration.context.model import Confinement, Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer
-from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.runner import cpusets
 from calibration.runner.cpusets import USUAL, Mount
-from calibration.text import visible
 
 STATUS = "/proc/self/status"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from calibration.base.cpulists import MAX_ID
+from calibration.base.text import visible
 from calibration.context.model import BusyProcess, CpuLoad, Load
 from calibration.context.tree import MAX_FILE_BYTES, Tree
-from calibration.cpulists import MAX_ID
-from calibration.text import visible
 
 ROOT = "/load"
 """Directory of the snapshots in a capture."""

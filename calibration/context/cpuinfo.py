@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from calibration.cpulists import MAX_ID
+from calibration.base.cpulists import MAX_ID
 
 ARM_IMPLEMENTERS = {
     0x41: "ARM",

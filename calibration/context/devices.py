@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from calibration.base.cpulists import parse_cpulist
+from calibration.base.text import visible
 from calibration.context.hardware import Device, NetworkInterface, PciLink
 from calibration.context.topology import read_set
 from calibration.context.tree import Tree, count, integer
-from calibration.cpulists import parse_cpulist
 from calibration.runner.devices import CLASSES
-from calibration.text import visible
 
 PCI = "/sys/bus/pci/devices"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The error raised for an unusable capture."""
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 
 
 class ContextError(InputError):

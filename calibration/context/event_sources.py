@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from calibration.base.cpulists import parse_cpulist
+from calibration.base.text import visible
 from calibration.context.model import EventAlias, EventSource
 from calibration.context.tree import Tree, count
-from calibration.cpulists import parse_cpulist
-from calibration.text import visible
 
 DEVICES = "/sys/bus/event_source/devices"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from calibration.base.cpulists import parse_cpulist
 from calibration.context.model import (
     CpuSets,
     Frequency,
@@ -17,7 +18,6 @@ from calibration.context.model import (
 )
 from calibration.context.topology import CPU
 from calibration.context.tree import Tree, count, kernel_of
-from calibration.cpulists import parse_cpulist
 from calibration.runner.settings import policy_boost_counts
 
 MAX_STATE = 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeVar
 
-from calibration.model import Model
+from calibration.base.model import Model
 
 Number = TypeVar("Number", int, float)
 

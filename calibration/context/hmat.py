@@ -7,10 +7,10 @@ kernel.
 
 from __future__ import annotations
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import MAX_ID
 from calibration.context.model import Context, Indexing, MemorySideCache, RatedAccess, WritePolicy
 from calibration.context.tree import Tree, count
-from calibration.cpulists import MAX_ID
 
 INDEXING: dict[int, Indexing] = {0: "direct-mapped", 1: "indexed"}
 WRITE_POLICIES: dict[int, WritePolicy] = {0: "write-back", 1: "write-through"}

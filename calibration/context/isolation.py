@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Literal
 
+from calibration.base.cpulists import format_cpulist, parse_cpulist, parse_cpumask
+from calibration.base.text import visible
 from calibration.context import boot_rules
 from calibration.context.boot_rules import Boot, Effect
 from calibration.context.model import CommandLine, CpuSets, Interrupt, Isolation, ParameterNote, Thread
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_FILE_BYTES, NUMBER_BYTES, Tree, count
-from calibration.cpulists import format_cpulist, parse_cpulist, parse_cpumask
-from calibration.text import visible
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
 _RCU_THREAD = re.compile(r"rcuo[psb]/([0-9]{1,5})", re.ASCII)

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from calibration.base.cpulists import parse_cpulist
+from calibration.base.parsers import parse_json_sparingly
+from calibration.base.text import visible
 from calibration.context import cpuinfo
 from calibration.context.boot_evidence import Machine, evidence_notes
 from calibration.context.cmdline import parse_cmdline
@@ -51,11 +54,8 @@ from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_t
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, kernel_of, printable_line
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
-from calibration.cpulists import parse_cpulist
-from calibration.parsers import parse_json_sparingly
 from calibration.runner.asked import MAX_PATTERNS
 from calibration.runner.blanking import blank
-from calibration.text import visible
 
 CAPTURE = "/capture.json"
 MAX_CAPTURE_BYTES = 8 * 1024 * 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 
+from calibration.base.cpulists import MAX_ID, parse_cpulist
 from calibration.context.hmat import read_memory_side_caches, read_rated_accesses
 from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages, TransparentHugePageSize
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_TEXT_BYTES, Tree, count, printable_line
-from calibration.cpulists import MAX_ID, parse_cpulist
 
 NODE = "/sys/devices/system/node"
 MM = "/sys/kernel/mm"

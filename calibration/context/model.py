@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.model import Model
 from calibration.context.hardware import Cxl, Device, Interleaving, Resctrl, Tuned
-from calibration.cpulists import format_cpulist
-from calibration.model import Model
 
 SWITCH: Final = {True: "on", False: "off"}
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from calibration.base.model import Model
 from calibration.context.firmware import TABLE
 from calibration.context.model import Context, Dimm
-from calibration.model import Model
 
 SEPARATED: Final = r"[ _-]*"
 LETTER: Final = re.compile(rf"(?:DIMM{SEPARATED}(?:P\d+{SEPARATED})?|CPU\d+_)([A-X]){SEPARATED}\d{{0,2}}$")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from calibration.base.text import visible
 from calibration.context.boot_rules import versions
 from calibration.context.hardware import Allocation, Resctrl, ResctrlGroup
 from calibration.context.isolation import parse_kernel_list
 from calibration.context.topology import CPU
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, kernel_of
-from calibration.text import visible
 
 RESCTRL = "/sys/fs/resctrl"
 MOUNTS = "/proc/self/mountinfo"

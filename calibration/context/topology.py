@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from calibration.base.cpulists import MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
 from calibration.context import cpuinfo
 from calibration.context.cpuinfo import CpuInfo
 from calibration.context.model import Cache, Core, CpuSets, Topology
 from calibration.context.tree import Tree, count, integer
-from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
 
 CPU = "/sys/devices/system/cpu"
 _SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?)B?", re.ASCII)

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
-from calibration.archives import UNREADABLE, TooLargeError, members, opened
+from calibration.base.archives import UNREADABLE, TooLargeError, members, opened
+from calibration.base.text import visible
 from calibration.context.errors import ContextError
 from calibration.runner.capture import absent
-from calibration.text import visible
 
 T = TypeVar("T")
 

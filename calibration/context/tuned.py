@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from calibration.comparisons import Kind, choice, chosen, kind_of_file, one_of
+from calibration.base.comparisons import Kind, choice, chosen, kind_of_file, one_of
+from calibration.base.text import visible
 from calibration.context.hardware import Tuned, TunedSetting
 from calibration.context.model import Capture, CommandLine, CpuSets, Frequency
 from calibration.context.topology import CPU
 from calibration.context.tree import MAX_FILE_BYTES, Tree
 from calibration.context.tuned_variables import Unknown, Variables, searched
 from calibration.runner.profiles import MAX_SETTINGS, TUNED, Merged, Section, active_names, files_of
-from calibration.text import visible
 
 MAX_SHOWN: Final = 200
 """Characters kept of a name or a value."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from calibration.base.cpulists import format_cpulist, parse_cpulist, parse_cpumask
 from calibration.context.model import CpuSets
-from calibration.cpulists import format_cpulist, parse_cpulist, parse_cpumask
 
 MAX_CHARACTERS: Final = 4096
 """Longest value; variables that contain each other double with each one."""

@@ -9,9 +9,9 @@ pages.
 import re
 from typing import Literal, NamedTuple
 
+from calibration.base.model import Model
 from calibration.context.model import Context
 from calibration.context.topology import CPU
-from calibration.model import Model
 
 DIRECTORY = f"{CPU}/vulnerabilities"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from calibration.cpulists import format_cpulist
-from calibration.model import Model
+from calibration.base.cpulists import format_cpulist
+from calibration.base.model import Model
 
 
 class ChosenEvent(Model):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 
+from calibration.base.errors import InputError
 from calibration.context.event_sources import WORD_BITS, parse_format
 from calibration.context.model import EventSource
-from calibration.errors import InputError
 
 WORDS = ("config", "config1", "config2", "config3")
 """The words of ``struct perf_event_attr`` that sutprobe sets."""

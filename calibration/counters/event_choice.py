@@ -11,14 +11,14 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
 from calibration.context.model import Context, EventSource
 from calibration.counters.assignment import SAMPLES, Counters
 from calibration.counters.chosen import ChosenEvent, ChosenSampling, CounterChoice, MissingCounter
 from calibration.counters.encoding import encode
 from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 """Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""

@@ -10,11 +10,11 @@ core cycles.
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag
 from calibration.counters.volume import NotCounted, multiplexed_flags, reason_not_counted
-from calibration.model import Model
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.counters import Counters, Samples
-from calibration.validity import Flag
 
 PENDING, MISSES, HITS, CYCLES = "core.l1d_pending", "core.l1_miss", "core.fb_hit", "core.cycles"
 """The roles of alpha, beta, gamma, and the core clock."""

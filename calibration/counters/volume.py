@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from calibration.model import Model
-from calibration.statistics import Estimate, estimate
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.sutprobe.bandwidth import Accounting
 from calibration.sutprobe.counters import Counted, Counters
 from calibration.sutprobe.volume import VolumeKnown
-from calibration.validity import Flag, flag
 
 DIFFERS: Final = 0.05
 """Relative difference between bytes counted and bytes moved from which a measurement is flagged."""

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from calibration.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError
+from calibration.base.files import replacing
 from calibration.exports.families import Family, family_of
-from calibration.files import replacing
 from calibration.results.history import Sut
 from calibration.results.index import open_index
 from calibration.results.index_queries import Scope, misdated_nights

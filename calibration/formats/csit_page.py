@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple
 
+from calibration.base.errors import InputError
+from calibration.base.model import Model
 from calibration.context.cmdline import MAX_CMDLINE, parse_cmdline
-from calibration.errors import InputError
 from calibration.formats.lines import (
     MAX_CHARACTERS,
     MAX_LINE,
@@ -33,8 +34,7 @@ from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
 from calibration.formats.readings import Inconsistency, NotRead, Read, inconsistency, joined
 from calibration.measurements.base import PROBE
-from calibration.mlc import COMMANDS
-from calibration.model import Model
+from calibration.measurements.mlc_program import COMMANDS
 
 UNDERLINE: Final = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 PLACEHOLDER: Final = re.compile(

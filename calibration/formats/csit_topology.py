@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import SecretStr
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.parsers import TEXTS, YamlError, read_yaml
 from calibration.formats.lines import first_of
-from calibration.model import Model
-from calibration.parsers import TEXTS, YamlError, read_yaml
 
 NodeType = Literal["TG", "DUT"]
 TYPES: tuple[NodeType, ...] = get_args(NodeType)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.readings import Inconsistency, inconsistency
 
 NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
 
-from calibration.errors import InputError
-from calibration.model import Model, fault_of
-from calibration.parsers import parse_json_sparingly
-from calibration.text import visible
+from calibration.base.errors import InputError
+from calibration.base.model import Model, fault_of
+from calibration.base.parsers import parse_json_sparingly
+from calibration.base.text import visible
 
 MAX_BYTES: Final = 1 << 20
 """Thirty times the longest known output."""

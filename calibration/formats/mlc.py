@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.lines import (
     MAX_NOTES,
     RULE,
@@ -49,8 +49,8 @@ from calibration.formats.readings import (
     joined,
     read_table,
 )
+from calibration.measurements.mlc_program import NAME
 from calibration.measurements.traffic import MIXES
-from calibration.mlc import NAME
 
 IDLE: Final = re.compile(
     r"^(?P<where>.{0,400}?)Each iteration took\s{1,40}(?P<clocks>[\d.,]{1,24}|-)\s{1,40}(?P<clock>[a-z ]{0,60}clocks)"

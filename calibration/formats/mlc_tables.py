@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from calibration.cpulists import MAX_ID
+from calibration.base.cpulists import MAX_ID
 from calibration.formats.lines import Line, first_of, number, shortened, whole_number
 from calibration.formats.mlc_sections import HEADER, HOMED, Section
 

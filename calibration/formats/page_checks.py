@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from calibration.base.cpulists import MAX_ID
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
-from calibration.cpulists import MAX_ID
 from calibration.formats.lines import first_of, shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
 from calibration.formats.readings import (

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from calibration.base.model import Model
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.table import Table, TableRow
-from calibration.model import Model
 from calibration.sutprobe.jitter import JitterInterval
 
 SUFFIXES: Final = ("_ns", "_ticks", "_mb_s")

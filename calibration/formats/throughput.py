@@ -16,8 +16,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from calibration.errors import InputError
-from calibration.parsers import csv_rows, parse_json
+from calibration.base.errors import InputError
+from calibration.base.parsers import csv_rows, parse_json
 
 COLUMNS: Final = ("sut", "test", "time", "value")
 UNIT: Final = "unit"

@@ -15,7 +15,8 @@ from robot.result import TestCase as ResultOfTest
 from robot.result import TestSuite as ResultOfSuite
 from robot.running import Keyword, TestCase
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.text import message
 from calibration.gates import rules
 from calibration.gates.night import Night, read_night
 from calibration.gates.rules import Result
@@ -25,7 +26,6 @@ from calibration.measurements.jitter import JitterValues
 from calibration.results.history import Sut
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.store import read_run
-from calibration.text import message
 
 TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"

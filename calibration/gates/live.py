@@ -20,15 +20,15 @@ from robot.api import Failure, SkipExecution, logger
 from robot.api.deco import keyword, library
 from robot.libraries.BuiltIn import BuiltIn
 
+from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.base.parsers import parse_json
+from calibration.base.places import SHARE
+from calibration.base.text import message, visible
 from calibration.context.cpuinfo import identity, parse_cpuinfo
-from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.gates.library import require
 from calibration.gates.rules import Result
-from calibration.parsers import parse_json
-from calibration.places import SHARE
 from calibration.results.model import RunDocument
 from calibration.runner.blanking import blank
-from calibration.text import message, visible
 
 INVENTORY_TIMEOUT_S: Final = 60.0
 """For ansible-inventory, which may query a lab's own inventory sources."""

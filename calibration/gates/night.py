@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from calibration.collector import paused_collector
-from calibration.errors import InputError
-from calibration.files import read_given
+from calibration.base.errors import InputError
+from calibration.base.files import read_given
+from calibration.base.gc_pause import paused_collector
+from calibration.base.model import fault_of
+from calibration.base.names import pick
 from calibration.judge.verdicts import NightVerdict
-from calibration.model import fault_of
-from calibration.names import pick
 from calibration.results.history import Sut
 from calibration.results.layout import run_directory
 

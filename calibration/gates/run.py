@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
-from calibration.text import cut, visible
-from calibration.units import plural
+from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.base.text import cut, visible
+from calibration.base.units import plural
 
 SUITES: Final = Path(__file__).parent
 

@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, refuse_links
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import pending, refuse_links
+from calibration.base.model import Model, UtcTime
 from calibration.judge.words import within
-from calibration.model import Model, UtcTime
 from calibration.results.documents import read_reference
 from calibration.results.history import NightRun, Sut
 from calibration.results.layout import REFERENCES

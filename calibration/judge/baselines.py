@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.judge.causes import context_changes
 from calibration.judge.events import SAME_NIGHT
 from calibration.judge.throughput import bound_of, significant

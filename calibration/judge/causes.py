@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from calibration.facts import FACTS, NOT_KNOWN, Effect, fact_value, same_fact
+from calibration.context.facts import FACTS, NOT_KNOWN, Effect, fact_value, same_fact
 from calibration.judge.verdicts import ContextChange
 from calibration.measurements import row_of
 from calibration.results.history import NightRun

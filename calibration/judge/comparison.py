@@ -31,18 +31,18 @@ from math import exp, hypot, log
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from calibration.facts import NOT_KNOWN, other_facts, same_fact
+from calibration.base.model import Model
+from calibration.base.statistics import MIN_COVERAGE
+from calibration.context.facts import NOT_KNOWN, other_facts, same_fact
 from calibration.judge.causes import CAUSES, place_of
 from calibration.judge.words import share
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Tolerance
-from calibration.model import Model
 from calibration.results import imports
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric, metrics_of
 from calibration.results.store import read_run
-from calibration.statistics import MIN_COVERAGE
 
 Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
 """In display order."""

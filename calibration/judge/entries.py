@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, TypeVar
 import yaml
 from pydantic import AfterValidator, StringConstraints, ValidationError
 
-from calibration.errors import InputError
-from calibration.files import read_regular
-from calibration.model import Model, fault_of
-from calibration.parsers import YamlError, constructed, yaml_tree
-from calibration.text import visible
+from calibration.base.errors import InputError
+from calibration.base.files import read_regular
+from calibration.base.model import Model, fault_of
+from calibration.base.parsers import YamlError, constructed, yaml_tree
+from calibration.base.text import visible
 
 MAX_BYTES: Final = 1 << 20
 """Larger files are refused: YAML takes ten seconds per MiB, and lists maintained by hand are far smaller."""

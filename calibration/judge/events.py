@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 
+from calibration.base.model import Model
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.model import Model
 from calibration.results.history import Sut
 
 SAME_NIGHT = timedelta(days=1)

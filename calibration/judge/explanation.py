@@ -13,8 +13,11 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from calibration.collector import paused_collector
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.gc_pause import paused_collector
+from calibration.base.model import Model
+from calibration.base.names import not_one
+from calibration.base.units import plural
 from calibration.formats.throughput import Measured, Throughput
 from calibration.judge.association import (
     FALSE_CLAIMS,
@@ -30,11 +33,8 @@ from calibration.judge.components import Components, Share, components_of
 from calibration.judge.detector import FIRST_REFERENCE, MIN_VALUES, Floats, Integers
 from calibration.judge.throughput import MIN_SIDE, NEAR, Changes, Moved, bound_of, changes_of
 from calibration.judge.words import changed_fact
-from calibration.model import Model
-from calibration.names import not_one
 from calibration.results.find import suts_of
 from calibration.results.history import Sut
-from calibration.units import plural
 
 Outcome = Literal["follows", "unexplained", "common"]
 """``follows``: it came with a change of the calibration, more closely than chance. ``unexplained``: calibration

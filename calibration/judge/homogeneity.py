@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.facts import CLOCK, same_fact
+from calibration.context.facts import CLOCK, same_fact
 from calibration.judge.causes import differences_from, fact_of, likely
 from calibration.judge.drift import Analysis
 from calibration.judge.outliers import (

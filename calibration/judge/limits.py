@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import UNDECLARED
 from calibration.results.model import Limit

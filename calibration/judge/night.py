@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.collector import paused_collector
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.gc_pause import paused_collector
+from calibration.base.model import Model
 from calibration.judge.baseline_files import Baselines, facts_of
 from calibration.judge.causes import context_changes, likely
 from calibration.judge.completeness import RUN, judge_metric, judge_run
@@ -30,7 +31,6 @@ from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, unreadable
 from calibration.judge.verdicts import failed as failed_verdict
 from calibration.judge.waivers import Waivers, read_waivers
-from calibration.model import Model
 from calibration.results.find import pick_sut
 from calibration.results.history import History, Recorded, Series, Sut, Unreadable
 from calibration.results.index import read_history

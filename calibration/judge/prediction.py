@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from calibration.base.units import plural
 from calibration.judge.baseline_files import Method
 from calibration.judge.drift import Analysis
 from calibration.judge.outliers import MIN_SPREAD
 from calibration.judge.words import share
-from calibration.units import plural
 
 OUTSIDE: Final = 1e-4
 """Fraction of the nights of an unchanged metric beyond each bound. A lab judges thousands of metrics every night: one

@@ -7,6 +7,7 @@ from datetime import date
 from math import hypot, isfinite
 from typing import Literal
 
+from calibration.base.units import plural
 from calibration.judge.baseline_files import AcceptedLevel
 from calibration.judge.detector import MIN_VALUES
 from calibration.judge.drift import Analysis, Change
@@ -14,7 +15,6 @@ from calibration.judge.rows import Row
 from calibration.judge.tolerances import Tolerances, tolerated
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import amount, change, share
-from calibration.units import plural
 
 
 @dataclass(frozen=True)

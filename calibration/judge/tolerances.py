@@ -13,12 +13,12 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.model import Model
 from calibration.judge.entries import Line, read_entries
 from calibration.judge.verdicts import Outcome
 from calibration.judge.words import share
 from calibration.measurements import row_of
-from calibration.model import Model
 from calibration.results.history import Series
 from calibration.results.layout import REFERENCES
 

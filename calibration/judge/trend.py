@@ -8,12 +8,12 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.names import pick
 from calibration.judge.baseline_files import Baseline, Baselines, facts_of
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.verdicts import ContextChange
-from calibration.names import pick
 from calibration.results.find import pick_sut, suts_of
 from calibration.results.history import NightRun, Series
 from calibration.results.index import read_history

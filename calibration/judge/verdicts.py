@@ -4,7 +4,7 @@
 from datetime import date
 from typing import Literal
 
-from calibration.model import Model
+from calibration.base.model import Model
 
 Check = Literal[
     "limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable", "restored"

@@ -10,10 +10,10 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.model import Model
 from calibration.judge.entries import Line, read_entries
 from calibration.judge.verdicts import Check, NightVerdict, Waived, failed, unreadable
-from calibration.model import Model
 from calibration.results.history import Sut
 from calibration.results.layout import REFERENCES
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.measurements.metric_rows import UNDECLARED, MetricRow
 
 if TYPE_CHECKING:  # the declarations take a second to import

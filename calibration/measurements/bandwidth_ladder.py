@@ -6,7 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.measurements.base import (
@@ -39,8 +41,6 @@ from calibration.measurements.traffic import (
     threads_by_node,
 )
 from calibration.measurements.traffic_points import measured_points
-from calibration.model import Model
-from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 

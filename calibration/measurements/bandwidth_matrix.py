@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from calibration.base.statistics import Estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
 from calibration.counters.volume import CountedBytes
@@ -29,10 +31,8 @@ from calibration.measurements.traffic import (
     shape_options,
 )
 from calibration.measurements.traffic_points import missing_points, mix_bandwidth, setting_of, traffic_flags
-from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.validity import Flag, flag
 
 MIX: Mix = "reads"
 """Mix of all cells: reads alone are equally fast in both directions on every memory."""

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import ClassVar, Literal
 
-from calibration import units
+from calibration.base import units
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
 from calibration.measurements.base import GridValues, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step
@@ -23,8 +25,6 @@ from calibration.measurements.traffic import (
     shared_buffer_bytes,
 )
 from calibration.measurements.traffic_points import measured_points, missing_points, traffic_flags
-from calibration.model import Model
-from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthPlacement, BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 

@@ -12,18 +12,18 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple
 
 from pydantic import Field
 
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, Estimator
+from calibration.base.trust import Trust, trust_of
+from calibration.base.validity import Flag
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
-from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Gridded, Table
-from calibration.model import Model
-from calibration.statistics import Estimate, Estimator
 from calibration.sutprobe.document import ProbeDocument, ProbeError
-from calibration.trust import Trust, trust_of
-from calibration.validity import Flag
 
 PROBE = "sutprobe"
 """First word of every step's argv; the SUT's side replaces it by the path of the verified sutprobe."""

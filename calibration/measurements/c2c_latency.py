@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import PositiveInt
 
-from calibration import units
-from calibration.errors import InputError
+from calibration.base import units
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate
+from calibration.base.validity import Flag, flag
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -28,10 +30,8 @@ from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages
 from calibration.measurements.table import Table, TableRow
-from calibration.statistics import Estimate
 from calibration.sutprobe.c2c import C2cPair, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05
 """Relative difference between the two directions of a transfer that is flagged."""

@@ -8,12 +8,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, combined, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import Strip, pairs_chart
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     SEARCH_SUFFIX,
     START_UP_S,
@@ -36,11 +39,8 @@ from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages
 from calibration.measurements.table import Table
-from calibration.model import Model
-from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.c2c import C2cEstimate, C2cLeftOut, C2cResult, C2cSearch
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.validity import Flag, flag
 
 Method = Literal["transfer", "pingpong"]
 ASYMMETRY = 0.05

@@ -8,6 +8,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
+from calibration.base.statistics import Estimate
+from calibration.base.validity import Flag, flag
 from calibration.context.model import Context
 from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_parts
 from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
@@ -24,10 +26,8 @@ from calibration.measurements.sut import (
     size_flags,
     whole_pages,
 )
-from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument
 from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
-from calibration.validity import Flag, flag
 
 LINK_NS = 35.0
 """Cost of shuffling, linking and verifying one node of a chain, for the expected duration only."""

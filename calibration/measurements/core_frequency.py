@@ -7,11 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, combined, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -29,10 +31,8 @@ from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.metric_rows import CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import TableRow
-from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
-from calibration.validity import Flag, flag
 
 POINT_S = 0.02
 """Threads and counters of one point, for the expected duration only."""

@@ -10,10 +10,13 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, combined, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
-from calibration.cpulists import format_cpulist
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -38,11 +41,8 @@ from calibration.measurements.chase import (
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import TableRow
-from calibration.model import Model
-from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyResult
-from calibration.validity import Flag, flag
 
 MIN_SLOWDOWN = 0.05
 """Least relative distance of a slow core from the median of its node: its place on a mesh or ring makes less."""

@@ -10,6 +10,10 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.units import fixed, plural
+from calibration.base.validity import Flag, flag
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, rounded
 from calibration.counters.volume import (
@@ -22,7 +26,6 @@ from calibration.counters.volume import (
     moved_altogether,
     triad_bytes,
 )
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
@@ -53,11 +56,8 @@ from calibration.measurements.traffic import (
     read_group,
     threads_by_node,
 )
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.volume import VolumeKnown, VolumeResult
-from calibration.units import fixed, plural
-from calibration.validity import Flag, flag
 
 DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
+from calibration.base.statistics import Estimate, estimate
 from calibration.context.model import Context
 from calibration.counters.event_choice import choose_events
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, counter_latency
@@ -19,7 +20,6 @@ from calibration.counters.volume import (
     reason_not_counted,
 )
 from calibration.measurements.base import NotPlanned
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
 from calibration.sutprobe.counters import Counters
 from calibration.sutprobe.loaded import LoadedPlacement

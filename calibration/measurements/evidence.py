@@ -4,13 +4,13 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from calibration.flags import FLAG_OF_ERROR, WARNED
-from calibration.model import Model
-from calibration.parsers import parse_json
-from calibration.statistics import Estimate, estimate
+from calibration.base.flags import FLAG_OF_ERROR, WARNED
+from calibration.base.model import Model
+from calibration.base.parsers import parse_json
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.sutprobe.placement import Interference, Pages, Placement, Repeated
-from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
 """Relative change of the core clock over one placement that is flagged."""

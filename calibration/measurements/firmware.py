@@ -7,9 +7,12 @@ from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from calibration import units
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
+from calibration.base.validity import Flag, flag
 from calibration.measurements.base import (
     Declaration,
     Metric,
@@ -22,11 +25,8 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
 from calibration.measurements.sut import Sut
-from calibration.model import Model
-from calibration.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.firmware import FirmwareCpu, FirmwareResult
-from calibration.validity import Flag, flag
 
 HOUR_S = 3600.0
 

@@ -4,8 +4,9 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
-from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.chase import (
     ChaseSettings,
@@ -24,7 +25,6 @@ from calibration.measurements.chase import (
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.sut import Place, Sut
-from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyResult
 

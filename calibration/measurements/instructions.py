@@ -6,8 +6,8 @@
 
 from typing import TypeVar
 
+from calibration.base.model import Model
 from calibration.context.model import Context
-from calibration.model import Model
 
 S = TypeVar("S", bound=Model)
 

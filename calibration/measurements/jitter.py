@@ -7,11 +7,14 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.model import Model, shared_fields
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.gaps import Exceedance, gaps_chart
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     TRACED_SUFFIX,
     Declaration,
@@ -27,8 +30,6 @@ from calibration.measurements.base import (
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, fraction, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
-from calibration.model import Model, shared_fields
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.attribution import Attribution
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.jitter import (
@@ -44,7 +45,6 @@ from calibration.sutprobe.jitter import (
     TimeQuantile,
 )
 from calibration.sutprobe.tracing import Traced
-from calibration.validity import Flag, flag
 
 TURN_NS = 0.75
 """Duration of one turn of the timed work (two core cycles), for the expected duration only."""

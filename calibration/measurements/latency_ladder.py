@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.statistics import Estimate, estimate
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -60,7 +61,6 @@ from calibration.measurements.sut import (
     whole_pages,
 )
 from calibration.measurements.table import TableRow
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 

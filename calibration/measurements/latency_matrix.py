@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from calibration.base.statistics import Estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
 from calibration.measurements.base import (
@@ -33,10 +35,8 @@ from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Table
-from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyResult
-from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05
 """Relative difference between a cell and its mirror that is flagged."""

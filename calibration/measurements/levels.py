@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from math import log2
 from statistics import median
 
+from calibration.base.cpulists import format_cpulist
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, estimate
 from calibration.context.model import Cache, Context, Virtualization
-from calibration.cpulists import format_cpulist
-from calibration.model import Model
-from calibration.statistics import Estimate, estimate
 
 UNNAMED = "plateau-"
 """Prefix of the name of a plateau that no reported cache explains; its size follows."""

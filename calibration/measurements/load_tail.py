@@ -7,10 +7,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.percentiles import Histogram, Percentile, beyond_longest, merged, percentile
+from calibration.base.statistics import Estimate
 from calibration.charts.base import TIME_LABEL, Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     HalfWidth,
@@ -37,9 +40,6 @@ from calibration.measurements.chase import (
 from calibration.measurements.evidence import estimate_of
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut
-from calibration.model import Model
-from calibration.percentiles import Histogram, Percentile, beyond_longest, merged, percentile
-from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyResult, SingleLoads
 

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import KNEE, PROBE, latency_chart
@@ -51,11 +54,8 @@ from calibration.measurements.traffic import (
     run_s,
     shape_options,
 )
-from calibration.model import Model
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.loaded import LoadedPlacement, LoadedPoint, LoadedResult, LoadedSearch, ZeroLoad
-from calibration.validity import Flag, flag
 
 MLC_DELAYS = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
 """The injection delays of the published pages."""

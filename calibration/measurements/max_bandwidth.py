@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from calibration import units
+from calibration.base import units
 from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.metric_rows import Record, bandwidth

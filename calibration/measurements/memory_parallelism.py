@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import Estimate, combined
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.measurements.base import (
@@ -36,7 +37,6 @@ from calibration.measurements.chase import (
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, MetricRow, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Gridded, TableRow
-from calibration.statistics import Estimate, combined
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, get_args
 
-from calibration.facts import Aspect
-from calibration.model import Model
+from calibration.base.model import Model
+from calibration.context.facts import Aspect
 
 Better = Literal["lower", "higher"]
 """Which direction is better."""

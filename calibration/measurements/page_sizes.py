@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, estimate
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds
 from calibration.context.model import Context, HugePages
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -34,7 +35,6 @@ from calibration.measurements.evidence import beside, undisturbed
 from calibration.measurements.metric_rows import CACHED, latency
 from calibration.measurements.sut import Place, Sut, whole_pages
 from calibration.measurements.table import TableRow
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPlacement, LatencyPoint, LatencyResult
 

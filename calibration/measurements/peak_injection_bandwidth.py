@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from calibration import units
+from calibration.base import units
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds, label, shown
 from calibration.context.population import Population, population

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from calibration.base.model import Model, UtcTime
 from calibration.context.model import Context
-from calibration.model import Model, UtcTime
 
 GIB = 1 << 30
 

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
 from calibration.measurements.base import (
@@ -39,7 +40,6 @@ from calibration.measurements.chase import (
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.measurements.table import TableRow
-from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyResult
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from calibration import units
-from calibration.errors import InputError
+from calibration.base import units
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, combined
 from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.peak_injection_bandwidth import PeakValues
@@ -24,7 +25,6 @@ from calibration.measurements.traffic import (
     threads_by_node,
 )
 from calibration.measurements.traffic_points import MixBandwidth, measured_points, missing_points, traffic_flags
-from calibration.statistics import Estimate, combined
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 

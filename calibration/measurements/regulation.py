@@ -16,6 +16,9 @@ from typing import Literal, get_args
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration.base.model import Model
+from calibration.base.statistics import Estimate
+from calibration.base.units import plural
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, Measured, label
 from calibration.charts.curves import GB_S, Axis, Curves, curves_of, line_chart
@@ -69,12 +72,9 @@ from calibration.measurements.traffic import (
     read_group,
     shape_options,
 )
-from calibration.model import Model
-from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.loaded import LoadedPoint, LoadedResult
-from calibration.units import plural
 
 MIX: Mix = "line_reads"
 """The mix of the experiment."""

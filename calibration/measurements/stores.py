@@ -14,8 +14,8 @@ streaming mode".
 
 from collections.abc import Collection, Iterator
 
+from calibration.base.validity import Flag, flag
 from calibration.context.model import Context
-from calibration.validity import Flag, flag
 
 REGULAR_STORES = frozenset({"write", "copy", "triad"})
 """Mixes that store lines without reading them first."""

@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.errors import InputError
 from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.metric_rows import DISTURBED, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.platform import Setting, Shape
@@ -26,10 +28,8 @@ from calibration.measurements.traffic import (
     shape_options,
 )
 from calibration.measurements.traffic_points import measured_points, missing_points, traffic_flags
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import BandwidthResult, Course
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.validity import Flag, flag
 
 WINDOW_S = 0.1
 """Length of a window: as long as a burst of the other kinds, so that the first windows compare with them."""

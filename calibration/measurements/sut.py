@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final, NamedTuple, Self
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.validity import Flag, flag
 from calibration.context.devices import narrowed_links
 from calibration.context.model import Context, CpuQuota, MemoryLimit
 from calibration.context.resctrl import allocation_text, narrowing_group
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.platform import CacheReference, ShapeReference
 from calibration.sutprobe.document import ProbeDocument
-from calibration.validity import Flag, flag
 
 MEMORY_SHARE = 0.5
 """Share of a node's free memory that a measurement may use at once, so that nothing is evicted."""

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from pydantic import Field, GetCoreSchemaHandler, ValidationError, create_model, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from calibration.base.errors import InputError
+from calibration.base.model import Model, fault_of
+from calibration.base.statistics import Estimate
 from calibration.counters.volume import CountedBytes
-from calibration.errors import InputError
 from calibration.measurements.platform import Setting
-from calibration.model import Model, fault_of
-from calibration.statistics import Estimate
 
 Cell = Annotated[
     Estimate | CountedBytes | Setting | int | float | str | tuple[int, ...] | tuple[str, ...] | None,

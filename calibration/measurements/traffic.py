@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
-from calibration.cpulists import format_cpulist, parse_cpulist
-from calibration.errors import InputError
+from calibration.base.cpulists import format_cpulist, parse_cpulist
+from calibration.base.errors import InputError
 from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import (

@@ -4,6 +4,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
+from calibration.base.model import Model, shared_fields
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.measurements.base import Missing, missing_parts, require_any
@@ -13,11 +16,8 @@ from calibration.measurements.platform import Setting
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut, size_flags
 from calibration.measurements.traffic import held_by_node, read_group
-from calibration.model import Model, shared_fields
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.validity import Flag
 
 
 class Tried(Model):

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import estimate
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, level_sizes, shares
 from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values, require_any
@@ -43,7 +44,6 @@ from calibration.measurements.traffic_points import (
     setting_of,
     traffic_flags,
 )
-from calibration.statistics import estimate
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 

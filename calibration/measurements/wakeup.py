@@ -9,13 +9,17 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.validity import Flag, flag
 from calibration.charts import base
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     TRACED_SUFFIX,
     Declaration,
@@ -34,13 +38,9 @@ from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated
-from calibration.model import Model
-from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
-from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, Result, read_result
 from calibration.sutprobe.placement import Interference, verified_in_rounds
 from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained
-from calibration.validity import Flag, flag
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 """Percentiles that are reported as far as the number of samples supports them."""

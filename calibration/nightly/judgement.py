@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.gates.run import GateOutcome, print_summary, run_gates
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_night

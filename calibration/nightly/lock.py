@@ -15,9 +15,9 @@ from typing import BinaryIO, Final
 
 from pydantic import ValidationError
 
-from calibration.errors import EnvironmentLacksError
-from calibration.files import open_regular
-from calibration.model import Model, UtcTime
+from calibration.base.errors import EnvironmentLacksError
+from calibration.base.files import open_regular
+from calibration.base.model import Model, UtcTime
 
 LOCK: Final = ".nightly.lock"
 """The lock file in the results; its content describes the holder."""

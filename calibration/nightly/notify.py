@@ -22,18 +22,18 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pydantic import ValidationError
 
-from calibration.collector import paused_collector
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import read_given, read_regular, write_whole
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import read_given, read_regular, write_whole
+from calibration.base.gc_pause import paused_collector
+from calibration.base.model import Model
+from calibration.base.parsers import parse_json
+from calibration.base.units import plural
 from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.state import State, state_of
 from calibration.judge.verdicts import NightVerdict
-from calibration.model import Model
 from calibration.nightly.judgement import GATES, JUDGEMENT, failures
-from calibration.parsers import parse_json
 from calibration.results.history import Sut
-from calibration.units import plural
 
 TOLD: Final = ".notified.json"
 

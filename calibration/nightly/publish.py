@@ -14,8 +14,8 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import open_regular, read_regular, sync_all, write_whole
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import open_regular, read_regular, sync_all, write_whole
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"

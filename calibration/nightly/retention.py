@@ -17,8 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import PARTIAL, read_regular
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import PARTIAL, read_regular
 from calibration.results.documents import parse_json
 from calibration.results.layout import (
     CHECKER_OUTPUT,

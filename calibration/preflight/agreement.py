@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
-from calibration.errors import InputError
-from calibration.model import Model, fault_of
+from calibration.base.errors import InputError
+from calibration.base.model import Model, fault_of
 from calibration.preflight.checks import Check
 from calibration.preflight.facts import Identity, bounded_json
 

@@ -6,10 +6,10 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from calibration.audit.findings import Finding, Outcome
-from calibration.model import Model
-from calibration.parsers import read_yaml
-from calibration.text import visible
-from calibration.validity import Flag, flag
+from calibration.base.model import Model
+from calibration.base.parsers import read_yaml
+from calibration.base.text import visible
+from calibration.base.validity import Flag, flag
 
 Effect = Literal["blocking", "flag"]
 Declared = Literal["blocking", "flag", "off"]

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from calibration.audit.cpu_sets import listed
 from calibration.audit.findings import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
+from calibration.base.cpulists import BOOT_CPU, parse_cpulist
+from calibration.base.text import visible
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.model import Context, CpuLoad, Load
-from calibration.cpulists import BOOT_CPU, parse_cpulist
-from calibration.text import visible
 
 
 def check_isolation_kept(context: Context) -> Iterator[Finding]:

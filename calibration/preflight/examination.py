@@ -10,7 +10,7 @@ from calibration.audit.kinds import asked_for, evaluate_items
 from calibration.audit.readings import Machine
 from calibration.context.loader import STORED_CAPTURE
 from calibration.context.model import Context
-from calibration.plan import Plan
+from calibration.measurements.plan import Plan
 from calibration.preflight.agreement import Known, check_agreement, read_known
 from calibration.preflight.checks import Check, checks_of
 from calibration.preflight.clock import check_clock_source

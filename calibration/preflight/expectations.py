@@ -9,10 +9,10 @@ from typing import Any, Final, get_args
 from pydantic import Field, ValidationError
 
 from calibration.audit.kinds import KINDS, Item, read_items
-from calibration.errors import InputError
-from calibration.files import read_regular
-from calibration.model import Model, fault_of
-from calibration.parsers import WRITTEN, read_yaml
+from calibration.base.errors import InputError
+from calibration.base.files import read_regular
+from calibration.base.model import Model, fault_of
+from calibration.base.parsers import WRITTEN, read_yaml
 from calibration.preflight.checks import CHECKS, Declared
 
 

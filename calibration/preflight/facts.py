@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from calibration.errors import EnvironmentLacksError
-from calibration.model import Model, fault_of
-from calibration.text import visible
+from calibration.base.errors import EnvironmentLacksError
+from calibration.base.model import Model, fault_of
+from calibration.base.text import visible
 
 
 class Identity(Model):

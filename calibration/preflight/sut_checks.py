@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.preflight.checks import Check, checks_of
 from calibration.preflight.expectations import Expectations
 from calibration.preflight.facts import Facts

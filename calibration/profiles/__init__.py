@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from calibration.errors import InputError
-from calibration.files import read_given
+from calibration.base.errors import InputError
+from calibration.base.files import read_given
+from calibration.base.model import Model, fault_of
+from calibration.base.names import pick
+from calibration.base.parsers import YAML_BYTES, YamlError, read_yaml
 from calibration.measurements import declaration
 from calibration.measurements.base import ROUNDS_MAX, Settings
-from calibration.mlc import MlcCommand, read_commands
-from calibration.model import Model, fault_of
-from calibration.names import pick
-from calibration.parsers import YAML_BYTES, YamlError, read_yaml
+from calibration.measurements.mlc_program import MlcCommand, read_commands
 
 ROUNDS = 6
 """The fewest rounds whose medians give an interval of 95 %: their extremes."""

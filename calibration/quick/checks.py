@@ -8,10 +8,12 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from calibration.commandline import accept_command
-from calibration.errors import InputError
-from calibration.facts import NOT_KNOWN, same_fact
-from calibration.files import read_given
+from calibration.base.commandline import accept_command
+from calibration.base.errors import InputError
+from calibration.base.files import read_given
+from calibration.base.model import Model, fault_of
+from calibration.base.validity import Validity
+from calibration.context.facts import NOT_KNOWN, same_fact
 from calibration.gates import rules
 from calibration.gates.rules import Result
 from calibration.judge.baseline_files import Accepted, Baselines
@@ -19,13 +21,11 @@ from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap,
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
-from calibration.model import Model, fault_of
 from calibration.preflight.checks import MOMENTARY, refusal
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.results.plain import metrics_of
 from calibration.results.store import open_run
-from calibration.validity import Validity
 
 CheckName = Literal["measured", "restored", "promises", "context", "latency", "bandwidth", "clock", "gap"]
 """The checks of a SUT, in the order of the log; each is a test of quick.robot, which has its name as tag."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from calibration.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, CalibrationError, InputError
+from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, CalibrationError, InputError
+from calibration.base.units import plural
 from calibration.gates.run import OUTPUTS, GateOutcome, run_suites
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.tolerances import read_tolerances
@@ -13,7 +14,6 @@ from calibration.quick.checks import QuickCheck, accepted_state, check_sut, writ
 from calibration.quick.measure import LOG, Sentry, Wanted
 from calibration.results.history import Sut
 from calibration.results.model import RunDocument
-from calibration.units import plural
 
 SUITE: Final = Path(__file__).with_name("quick.robot")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from robot.api import TestSuite
 from robot.api.deco import keyword, library
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.gates.library import about, require
 from calibration.quick.checks import QuickCheck, read_checks
 

@@ -20,12 +20,12 @@ from typing import Final
 
 import yaml
 
-from calibration.errors import BAD_INPUT, INTERRUPTED, EnvironmentLacksError, InputError
+from calibration.base.errors import BAD_INPUT, INTERRUPTED, EnvironmentLacksError, InputError
 from calibration.gates.live import host_of, read_inventory
 from calibration.profiles import load_profile
+from calibration.results.kept_shapes import merge_references
 from calibration.results.layout import REFERENCES, RUN, find_runs, new_run_id
 from calibration.results.model import RunDocument
-from calibration.results.references import merge_references
 from calibration.results.store import read_run
 
 PROFILE: Final = "sentinel"

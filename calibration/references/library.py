@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from calibration.errors import InputError
-from calibration.files import read_regular
-from calibration.model import fault_of
-from calibration.parsers import YAML_BYTES, YamlError, read_yaml
+from calibration.base.errors import InputError
+from calibration.base.files import read_regular
+from calibration.base.model import fault_of
+from calibration.base.parsers import YAML_BYTES, YamlError, read_yaml
+from calibration.base.text import visible
 from calibration.references.model import Machine, ReferenceFile, Source
 from calibration.results.layout import REFERENCES, RUN
-from calibration.text import visible
 
 PUBLISHED: Final = Path(__file__).with_name("published")
 

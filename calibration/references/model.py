@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.references.metrics import QUANTITIES, Condition, Instrument, Metric
 
 BYTES_PER_TRANSFER = 8

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple, cast
 
+from calibration.base.trust import Trust, lowest
 from calibration.context.model import Context
 from calibration.context.population import NO_MEMORY, Population, population
 from calibration.measurements import row_of
@@ -12,7 +13,6 @@ from calibration.measurements.base import Metric as RunMetric
 from calibration.references.metrics import MEMORY, OWN, QUANTITIES, Condition, Metric, unit_of
 from calibration.references.model import Figure, Machine, Memory
 from calibration.results.model import Measurement, RunDocument
-from calibration.trust import Trust, lowest
 
 PAGES: Final[Mapping[str, str]] = {"HUGEPAGE_NONE": "base pages", "HUGEPAGE_PARTIAL": "some huge pages"}
 """How a latency was measured if not on huge pages: page walks are in it."""

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import refuse_links, write_whole
-from calibration.model import fault_of
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import refuse_links, write_whole
+from calibration.base.model import fault_of
 from calibration.references.library import FOLDER, read_file
 from calibration.references.model import Machine, ReferenceFile, Source
 from calibration.references.observed import machine_of, subject_of

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from calibration import units
+from calibration.base import units
 from calibration.context.devices import link_text
 from calibration.context.hardware import Device
 from calibration.context.model import Context

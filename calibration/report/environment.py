@@ -23,12 +23,12 @@ from jinja2 import (
 from jinja2.bccache import Bucket
 from jinja2.filters import make_attrgetter
 
-from calibration import units
+from calibration.base import units
+from calibration.base.model import format_time
+from calibration.base.places import CACHE, SHARE
+from calibration.base.text import visible
 from calibration.measurements import registry
-from calibration.model import format_time
-from calibration.places import CACHE, SHARE
 from calibration.report import filters
-from calibration.text import visible
 
 TEMPLATES = SHARE / "templates"
 """The folder of all templates."""

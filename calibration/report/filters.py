@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for templates: the formatting of ``calibration.units``, and foreign text as harmless reStructuredText.
+"""Filters for templates: the formatting of ``calibration.base.units``, and foreign text as harmless reStructuredText.
 
 Everything a SUT or an operator wrote passes through ``inline`` or ``literal`` before it reaches a page.
 """
@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeVar
 
 from docutils.utils import column_width
 
+from calibration.base.statistics import Estimate
+from calibration.base.text import visible
+from calibration.base.units import ABSENT
 from calibration.context.model import Context
 from calibration.measurements.base import Missing
 from calibration.measurements.table import Table
 from calibration.results.model import NotMeasured
-from calibration.statistics import Estimate
-from calibration.text import visible
-from calibration.units import ABSENT
 
 SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 """ASCII punctuation that starts no markup unless it is the first character."""

@@ -3,9 +3,9 @@
 
 from typing import Any, Final
 
+from calibration.base.model import format_time
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.measurements import registry
-from calibration.model import format_time
 from calibration.report.environment import Fact, kind_modules, rst_page
 from calibration.report.page_charts import Charts
 from calibration.report.sections import SECTIONS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from calibration.formats.readings import Reading
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
-from calibration.mlc import NAME, State
+from calibration.measurements.mlc_program import NAME, State
 from calibration.report.environment import Fact
 from calibration.results.model import MLC, Mlc, RunDocument
 

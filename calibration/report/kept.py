@@ -15,10 +15,10 @@ from datetime import date
 from importlib.metadata import version
 from typing import Final, TypeVar
 
-from calibration import places
-from calibration.errors import InputError
-from calibration.files import OUTPUT_BYTES, read_regular, write_whole
-from calibration.model import Model
+from calibration.base import places
+from calibration.base.errors import InputError
+from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
+from calibration.base.model import Model
 from calibration.references.library import PUBLISHED, Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.markup import to_html

@@ -3,9 +3,9 @@
 
 from collections.abc import Sequence
 
+from calibration.context.facts import shown
 from calibration.context.model import Context
-from calibration.facts import shown
-from calibration.plan import Plan
+from calibration.measurements.plan import Plan
 from calibration.report import devices
 from calibration.report.environment import Fact
 from calibration.report.vulnerabilities import counts

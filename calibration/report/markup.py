@@ -19,10 +19,10 @@ from docutils.parsers.rst.directives.tables import ListTable
 from docutils.transforms.writer_aux import Admonitions
 from docutils.writers.html5_polyglot import HTMLTranslator, Writer
 
+from calibration.base.errors import InputError
+from calibration.base.text import visible
 from calibration.charts.base import Chart
-from calibration.errors import InputError
 from calibration.report.pictures import interactive, keep
-from calibration.text import visible
 
 MAX_LINE_CHARACTERS: Final = 1_000_000
 """Limit on line length: a line may join many texts of a SUT, and with docutils' default one SUT could break the whole

@@ -7,7 +7,7 @@ The section of a page, its tiles, ``calibration show`` and ``calibration referen
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from calibration import units
+from calibration.base import units
 from calibration.context.model import Context
 from calibration.context.population import UnknownPopulation, population
 from calibration.references.library import Library

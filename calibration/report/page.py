@@ -10,10 +10,12 @@ from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from calibration import units
+from calibration.base import units
+from calibration.base.flags import FLAGS, SEVERITIES, Severity
+from calibration.base.model import format_time
+from calibration.base.validity import Flag
+from calibration.context.facts import text_of
 from calibration.context.model import Context
-from calibration.facts import text_of
-from calibration.flags import FLAGS, SEVERITIES, Severity
 from calibration.measurements import registry
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -21,7 +23,6 @@ from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
-from calibration.model import format_time
 from calibration.preflight.configuration import configuration_summary, newest_configuration
 from calibration.references.library import Library, published
 from calibration.references.matching import Normal, normal, sources_of
@@ -51,9 +52,8 @@ from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
 from calibration.results.health import Health
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
-from calibration.results.pace import pace_text
 from calibration.results.store import StoredRun
-from calibration.validity import Flag
+from calibration.run.pace import pace_text
 
 MAX_EVIDENCE = 6
 """Pieces of evidence listed per flag; the rest is counted."""

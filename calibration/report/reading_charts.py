@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of results imported from another program's text."""
 
+from calibration.base.statistics import estimate
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import PROBE, latency_chart
@@ -8,7 +9,6 @@ from calibration.charts.matrices import matrices_chart
 from calibration.formats.readings import Reading, ReadLoadedLatency, ReadTable
 from calibration.measurements import declaration
 from calibration.measurements.node_matrix import NodeMatrixValues
-from calibration.statistics import estimate
 
 
 def reading_chart(reading: Reading) -> Chart | None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibration.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError
 from calibration.references.library import library, results_of
 from calibration.report.kept import data_of, page_of
 from calibration.results.layout import REPORT, RUN

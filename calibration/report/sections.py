@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from calibration import units
+from calibration.base import units
+from calibration.base.trust import Trust
 from calibration.context.population import UnknownPopulation
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
@@ -14,7 +15,6 @@ from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
 from calibration.report.story import is_local, peaks_of, trust_word
 from calibration.results.model import Measurement, RecordMetric, RunDocument
-from calibration.trust import Trust
 
 MAX_FAMILY: Final = 8
 """Of more metrics than this that differ only in a number, a table shows the lowest and the highest."""

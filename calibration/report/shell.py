@@ -17,11 +17,11 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from calibration import places
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base import places
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.text import visible
 from calibration.report import filters
 from calibration.report.kept import report_sha256
-from calibration.text import visible
 
 PAGES: Final = "calibration"
 """Folder of the site with the pages of runs."""

@@ -9,16 +9,16 @@ from typing import IO, Final
 from rich.console import Console
 from rich.text import Text
 
-from calibration.commandline import calibration_command, near
-from calibration.console import console
+from calibration.base.commandline import calibration_command, near
+from calibration.base.console import console
+from calibration.base.text import cut, visible
+from calibration.base.trust import Trust
 from calibration.judge.words import amount
 from calibration.references.library import Library, published
 from calibration.references.matching import normal
 from calibration.report.imported import FORMATS
 from calibration.report.story import Story, Tile, story
 from calibration.results.model import Imported, RunDocument
-from calibration.text import cut, visible
-from calibration.trust import Trust
 
 LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
 """Mark and colour of a verdict."""

@@ -20,13 +20,14 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from calibration import units
-from calibration.collector import paused_collector
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import read_regular, write_whole
-from calibration.parsers import parse_json
-from calibration.places import CACHE as CACHES
-from calibration.places import HOME, SHARE
+from calibration.base import units
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import read_regular, write_whole
+from calibration.base.gc_pause import paused_collector
+from calibration.base.parsers import parse_json
+from calibration.base.places import CACHE as CACHES
+from calibration.base.places import HOME, SHARE
+from calibration.base.text import visible
 from calibration.references.library import Library, library, results_of
 from calibration.report.environment import html_page
 from calibration.report.kept import Data, data_of, forget_old, page_of
@@ -37,7 +38,6 @@ from calibration.report.trends import render_testbed
 from calibration.results.history import Sut
 from calibration.results.layout import RUN, find_runs
 from calibration.results.store import StoredRun, open_run
-from calibration.text import visible
 
 DOCS = SHARE / "docs"
 SITE = HOME / "docs" / "_build" / "html"

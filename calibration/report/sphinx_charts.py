@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-from calibration import places
+from calibration.base import places
 from calibration.report.pictures import VERSION, interactive
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
-from calibration import units
+from calibration.base import units
+from calibration.base.flags import FINDINGS, FLAGS, Severity
+from calibration.base.trust import NEAR, Trust, lowest
+from calibration.base.validity import Flag
 from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
-from calibration.flags import FINDINGS, FLAGS, Severity
 from calibration.judge.words import within
 from calibration.measurements.base import Metric
 from calibration.measurements.firmware import FirmwareValues
@@ -31,8 +33,6 @@ from calibration.report.normal import answers, usual_band
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.metrics_of_record import QUANTITIES
 from calibration.results.model import Measurement, RecordMetric, RunDocument, of_the_run
-from calibration.trust import NEAR, Trust, lowest
-from calibration.validity import Flag
 
 MAX_FINDINGS: Final = 3
 

@@ -5,13 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibration.commandline import cleanup_command
+from calibration.base.commandline import cleanup_command
 from calibration.references.library import library, results_of
 from calibration.references.matching import normal
 from calibration.report.story import left_changed, story
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
-from calibration.results.pace import pace_text, within_announcement
+from calibration.run.pace import pace_text, within_announcement
 
 
 def outcome(results: Path, directory: Path, host: str, document: RunDocument) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from calibration.console import console as console_of
+from calibration.base.console import console as console_of
 from calibration.report.markup import parsed
 from calibration.report.page import Page
 

@@ -12,7 +12,7 @@ from math import copysign, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from calibration import units
+from calibration.base import units
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import context_changes
 from calibration.judge.completeness import RUN

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration import units
+from calibration.base import units
 from calibration.charts.trends import Panel, trend
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis

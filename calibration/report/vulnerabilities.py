@@ -3,11 +3,11 @@
 
 from dataclasses import dataclass
 
+from calibration.base.text import visible
 from calibration.context.model import Context
 from calibration.context.vulnerabilities import DIRECTORY, NO_FILE, State, Vulnerability, left_open, vulnerabilities
 from calibration.formats.meltdown_checker import Finding
 from calibration.results.model import MeltdownChecker
-from calibration.text import visible
 
 VERDICTS = {False: ("NOT VULNERABLE", "OK"), True: ("VULNERABLE", "KO"), None: ("UNKNOWN", "??")}
 """Wording and mark of the published pages, by whether a vulnerability is open."""

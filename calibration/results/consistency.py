@@ -9,8 +9,8 @@ exclude it.
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
+from calibration.base.model import Model
 from calibration.formats.page_checks import BANDWIDTH_APART
-from calibration.model import Model
 
 RuleName = Literal[
     "maximum", "part", "same_latency", "single_loads", "same_bandwidth", "own_memory", "load", "parallelism"

@@ -7,6 +7,7 @@ They are made once, when the run document is assembled; pages, ``calibration jud
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from calibration.base.statistics import MIN_COVERAGE, Estimate
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -27,7 +28,6 @@ from calibration.measurements.table import TableRow
 from calibration.measurements.traffic import Part, read_group
 from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
 from calibration.results.model import Measurement
-from calibration.statistics import MIN_COVERAGE, Estimate
 
 STRIDE_BYTES: Final = 64
 """Distance between the nodes of a compared chase: one per line."""

@@ -6,10 +6,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from calibration import parsers
-from calibration.errors import InputError
-from calibration.files import read_regular
-from calibration.model import Model, fault_of
+from calibration.base import parsers
+from calibration.base.errors import InputError
+from calibration.base.files import read_regular
+from calibration.base.model import Model, fault_of
 from calibration.results.layout import MAX_REFERENCE_BYTES
 
 MAX_DOCUMENT_BYTES: Final = 128 * 1024 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from calibration.errors import InputError
-from calibration.names import not_one, pick
+from calibration.base.errors import InputError
+from calibration.base.names import not_one, pick
 from calibration.results.layout import REFERENCES, RUN, directories
 from calibration.results.nights import misdated, night_of
 

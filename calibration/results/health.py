@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
-from calibration.cpulists import format_cpulist
-from calibration.model import Model
-from calibration.text import visible
-from calibration.units import plural
-from calibration.validity import Flag, flag
+from calibration.base.cpulists import format_cpulist
+from calibration.base.model import Model
+from calibration.base.text import visible
+from calibration.base.units import plural
+from calibration.base.validity import Flag, flag
 
 CounterKind = Literal[
     "memory_corrected",

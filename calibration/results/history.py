@@ -33,7 +33,7 @@ class Series(NamedTuple):
 class NightRun:
     """The run that represents a SUT's night: the newest complete one, else the newest.
 
-    ``facts`` are those that affect metrics, by name (``calibration.facts``); ``reasons`` say why metrics are
+    ``facts`` are those that affect metrics, by name (``calibration.context.facts``); ``reasons`` say why metrics are
     missing, ``unrestored`` what it left changed, if anything. ``directory`` is relative to the results.
     """
 

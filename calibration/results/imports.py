@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from calibration import __version__
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
 from calibration.formats.readings import Inconsistency, inconsistency

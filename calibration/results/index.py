@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.model import format_time
-from calibration.places import CACHE, CACHE_VARIABLE
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.model import format_time
+from calibration.base.places import CACHE, CACHE_VARIABLE
 from calibration.results.history import History
 from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories

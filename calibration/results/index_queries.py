@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.parsers import parse_json
+from calibration.base.parsers import parse_json
 from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut, Unreadable
 from calibration.results.layout import RUN
 from calibration.results.nights import misdated

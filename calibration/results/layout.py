@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from calibration.errors import InputError
-from calibration.files import refuse_links
+from calibration.base.errors import InputError
+from calibration.base.files import refuse_links
 
 RUN: Final = "run.json"
 """The run document in a run's directory."""

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from calibration.base.model import Model, UtcTime
+from calibration.base.trust import Judged, Trust, worst
+from calibration.base.tuning import Change, Unrestored
+from calibration.base.validity import Flag, Validity
 from calibration.context.model import Context
 from calibration.formats.meltdown_checker import Finding
 from calibration.formats.readings import Inconsistency, Reading
@@ -20,16 +24,12 @@ from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.measurements.evidence import PagesProof
 from calibration.measurements.metric_rows import Quantity
-from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
-from calibration.model import Model, UtcTime
-from calibration.plan import Plan
+from calibration.measurements.mlc_program import CommandName, PrefetcherPlace, Prefetchers
+from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.health import Health
 from calibration.sutprobe.document import Clock, Warned
-from calibration.trust import Judged, Trust, worst
-from calibration.tuning import Change, Unrestored
-from calibration.validity import Flag, Validity
 
 if TYPE_CHECKING:
     AnyValues = Values
@@ -314,7 +314,7 @@ class RunDocument(Model):
     """The result of one run on one SUT.
 
     ``context`` and ``plan`` are those of the run's start: ``None`` for a SUT that was never captured, and without a
-    plan. ``facts`` are those that affect metrics, by name (``calibration.facts``), empty without a context.
+    plan. ``facts`` are those that affect metrics, by name (``calibration.context.facts``), empty without a context.
     ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
     program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
     whose metrics were all read from a third-party text. ``record`` names the metric of record of each quantity;

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from calibration.base.model import Model, format_time
+from calibration.base.statistics import Estimate
 from calibration.formats.readings import flat
 from calibration.measurements.base import Metric, Values
 from calibration.measurements.table import Gridded, TableRow
-from calibration.model import Model, format_time
 from calibration.results.model import Measurement, RunDocument
-from calibration.statistics import Estimate
 
 
 def plain(value: Any) -> Any:

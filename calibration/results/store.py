@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, read_regular
-from calibration.model import fault_of
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import pending, read_regular
+from calibration.base.model import fault_of
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument

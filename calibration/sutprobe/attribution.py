@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from calibration.model import Model
+from calibration.base.model import Model
 
 MIN_SLICES: Final = 12
 """Fewer cannot carry a regression on several sources."""

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.counters import CountedPlacement
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Point, PointsResult

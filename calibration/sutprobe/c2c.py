@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.document import Part, Result
 from calibration.sutprobe.placement import Interference, Placement, Point, merged_points
 

@@ -3,7 +3,7 @@
 
 from typing import Literal
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.placement import Placement
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic_core import to_json
 
-from calibration.errors import InputError
-from calibration.model import Model, fault_of
+from calibration.base.errors import InputError
+from calibration.base.model import Model, fault_of
 
 SCHEMA = "sutprobe/1"
 

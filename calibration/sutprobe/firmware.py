@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.document import Part, ProbeError, Result
 
 LONGEST = 20

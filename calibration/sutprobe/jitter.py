@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.attribution import Attribution, Slices, attributed
 from calibration.sutprobe.document import Part, ProbeError, Result
 from calibration.sutprobe.placement import Interference

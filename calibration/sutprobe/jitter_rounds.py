@@ -12,8 +12,8 @@ from math import isclose
 from statistics import median
 from typing import Any, Final, TypeVar
 
-from calibration.errors import InputError
-from calibration.model import Model
+from calibration.base.errors import InputError
+from calibration.base.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.jitter import (

@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from calibration.errors import InputError
-from calibration.model import Model
-from calibration.percentiles import Histogram
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.percentiles import Histogram
 from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, Point, PointsResult

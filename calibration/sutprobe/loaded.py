@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.bandwidth import Accounting
 from calibration.sutprobe.counters import CountedPlacement
 from calibration.sutprobe.document import Part, Result

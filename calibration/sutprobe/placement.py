@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import AliasChoices, Field
 
-from calibration.errors import InputError
-from calibration.flags import FLAG_OF_ERROR
-from calibration.model import Model
+from calibration.base.errors import InputError
+from calibration.base.flags import FLAG_OF_ERROR
+from calibration.base.model import Model
 from calibration.sutprobe.document import Part, ProbeError, Result, Surroundings
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe volume``."""
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.counters import Counters
 from calibration.sutprobe.document import Result
 from calibration.sutprobe.placement import Interference, Pages

@@ -20,9 +20,9 @@ author: The calibration harness contributors
 import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before the first worker is forked
 
 from ansible.plugins.callback import CallbackBase
-from calibration import session
-from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
-from calibration.run import watched
+from calibration.base.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
+from calibration.commands.playbook_run import watched
+from calibration.run import session
 
 VALIDATION = "ansible.builtin.validate_argument_spec"
 

@@ -27,9 +27,9 @@ from typing import Any
 import pytest
 from ansible.plugins.loader import init_plugin_loader
 
+from calibration.base.places import CACHE
 from calibration.build import build
-from calibration.lifecycle import begin
-from calibration.places import CACHE
+from calibration.run.lifecycle import begin
 from tests.servers import keep_kernel
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from support import PATIENCE_S, ROOT, Ended, Lab, calibrate, load_plugin
 
+from calibration.base.errors import BAD_INPUT
 from calibration.context.cmdline import parse_cmdline
-from calibration.errors import BAD_INPUT
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.servers import Servers, Sut, user

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from support import HERE, ROOT, Ended, Lab, calibrate_command, executable, inventory_of, run, run_of
 
-from calibration.bounds import MEMORY_SPARE_BYTES, bounded_memory
-from calibration.results.records import records
+from calibration.base.bounds import MEMORY_SPARE_BYTES, bounded_memory
+from calibration.base.text import HIDDEN, visible
 from calibration.results.store import read_run
-from calibration.text import HIDDEN, visible
+from calibration.run.records import records
 from tests.harmless import check_page
 
 MARK = "calibration-hostile-mark"
@@ -122,7 +122,7 @@ def test_endless_output_takes_little_memory_and_disk(attacked: Ended, module_lab
 
 
 FREED_FIRST = """
-from calibration.bounds import bounded_memory
+from calibration.base.bounds import bounded_memory
 for size in (30 << 20, 29 << 20):  # the C library keeps blocks of a size that was freed before
     bytes(size)
 try:
@@ -145,7 +145,7 @@ def test_memory_is_limited_only_in_the_block() -> None:
         assert bytearray(1 << 20)
     check = """
 import resource
-from calibration.bounds import bounded_memory
+from calibration.base.bounds import bounded_memory
 resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, 1 << 41))
 with bounded_memory(1 << 45):
     assert resource.getrlimit(resource.RLIMIT_DATA) == (1 << 40, 1 << 41)

@@ -27,8 +27,8 @@ from support import (
     wait_until,
 )
 
+from calibration.commands.playbook_run import cleanup_after
 from calibration.results.store import read_run
-from calibration.run import cleanup_after
 
 
 def interrupt(pid: int, number: signal.Signals, log: Path, text: str) -> None:
@@ -95,7 +95,7 @@ def test_a_plain_playbook_leaves_its_suts_running_and_a_resumed_run_collects_the
 
 FORKING = """
 import os, signal, sys, time
-from calibration.run import Interruptions, exit_code_of, watched
+from calibration.commands.playbook_run import Interruptions, exit_code_of, watched
 
 os.register_at_fork(**{sys.argv[1]: lambda: os.kill(os.getpid(), int(sys.argv[3]))})
 Interruptions()

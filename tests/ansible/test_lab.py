@@ -20,8 +20,8 @@ import yaml
 from support import ROOT, TINY, TWO, Ended, Lab, calibrate, executable, load_plugin, run, wait_until
 
 from calibration.results.model import RunDocument
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 from tests.servers import Servers, Sut, user
 from tests.tools import require_ssh
 

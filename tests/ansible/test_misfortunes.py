@@ -34,8 +34,8 @@ from support import (
 
 from calibration.build import build
 from calibration.results.model import RunDocument
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 from tests.tools import require, require_root
 
 RUN = "20261121T000000Z-0000"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, copy_checkout
 
-from calibration.places import CACHE, CACHE_VARIABLE
+from calibration.base.places import CACHE, CACHE_VARIABLE
 
 EXAMPLE = ROOT / "tests" / "fixtures" / "new_kind"
 

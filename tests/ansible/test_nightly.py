@@ -35,8 +35,8 @@ from support import (
 )
 
 from calibration.nightly.lock import hold
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 
 QUIET = {"preflight_effects": {"foreign_load": "off"}}
 """Other load on the test machine does not matter."""

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, pack, processes_of, run_of
 
-from calibration.mlc import read_prefetchers
+from calibration.measurements.mlc_program import read_prefetchers
 from calibration.report.summary import summary
-from calibration.results.assemble import assemble
 from calibration.results.model import MeltdownChecker, Mlc, RunDocument
-from calibration.results.records import MlcCommandRecord, append_record, records
 from calibration.results.store import read_run
+from calibration.run.assemble import assemble
+from calibration.run.records import MlcCommandRecord, append_record, records
 
 MLC = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 CHECKER_OUTPUT = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"

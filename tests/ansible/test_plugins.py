@@ -11,11 +11,11 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from support import load_plugin
 
-from calibration.errors import VERDICT_FAILED, InputError, RefusedError
+from calibration.base.errors import VERDICT_FAILED, InputError, RefusedError
+from calibration.base.tuning import Unrestored
 from calibration.judge.run import verdicts_of
-from calibration.remote import Found
 from calibration.report.summary import summary
-from calibration.tuning import Unrestored
+from calibration.run.remote import Found
 from tests.report.report_documents import run_document, store
 
 CLEANUP = load_plugin("action", "cleanup")

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from support import Ended, Lab, inventory_of, load_plugin
 
-from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.preflight.facts import read_facts
 from calibration.runner import facts, files, lock
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support import PATIENCE_S, ROOT
 
-from calibration.errors import INTERRUPTED, InputError
+from calibration.base.errors import INTERRUPTED, InputError
 from calibration.quick.gate import check_inventory, exit_code
 from calibration.quick.measure import LOG, Sentry, Wanted
 from calibration.results.layout import REFERENCES

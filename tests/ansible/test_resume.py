@@ -28,8 +28,8 @@ from support import (
     wait_until,
 )
 
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 
 
 def steps_of(lab: Lab, name: str) -> Counter[str]:

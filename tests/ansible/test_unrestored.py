@@ -6,8 +6,8 @@ import shlex
 import pytest
 from support import Ended, Lab, calibrate, inventory_of, over_ssh, run, run_of
 
+from calibration.base.tuning import Unrestored
 from calibration.results.store import read_run
-from calibration.tuning import Unrestored
 from tests.command import calibration as command
 
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"

@@ -29,8 +29,8 @@ from support import (
 )
 
 from calibration.nightly.lock import hold
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 
 KILLED = "a worker process of Ansible was killed by SIGKILL"
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from bench import coverage
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.statistics import estimate
+from calibration.base.validity import Validity
 from calibration.results.model import RunDocument
 from calibration.runner.intervals import MOMENTS
-from calibration.statistics import estimate
-from calibration.validity import Validity
 from tests.report.report_documents import replace, run_document, store
 
 IDLE = "Idle latency, ns"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import fleet, meter
-from calibration.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError
 from tests.servers import Servers, Sut
 from tests.tools import require_ssh
 

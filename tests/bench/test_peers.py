@@ -17,9 +17,9 @@ from bench import contenders, outputs, peers
 from bench.contenders import TRAFFIC, Contender, Machine
 from bench.outputs import NotComparedError, Output
 from bench.ratios import Spread
+from calibration.base.errors import INTERRUPTED
 from calibration.build import TARGETS, build
 from calibration.context import load
-from calibration.errors import INTERRUPTED
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import read_result
 from tests.suts import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.places import CACHE
+from calibration.base.places import CACHE
 from tests.ansible.support import ROOT, copy_checkout
 
 CONTAINERFILE = ROOT / "docs" / "guide" / "units" / "Containerfile"

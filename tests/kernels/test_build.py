@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from calibration import build as build_module
+from calibration.base.errors import EnvironmentLacksError
 from calibration.build import (
     SHA256SUMS,
     SOURCES_DIRECTORY,
@@ -21,7 +22,6 @@ from calibration.build import (
     source_sha256,
     sources,
 )
-from calibration.errors import EnvironmentLacksError
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 

@@ -13,10 +13,11 @@ from calibration.build import BuiltKernel
 from calibration.context import Context, load
 from calibration.context.confinement import limits
 from calibration.finish import finish
-from calibration.plan import CONFINED, Plan, make_plan
+from calibration.measurements.plan import Plan
 from calibration.profiles import load_profile
+from calibration.run.plan import CONFINED, make_plan
+from calibration.run.session import adopt
 from calibration.runner.bundle import packed, sources
-from calibration.session import adopt
 from tests.confined import TOP, control_groups, run_in
 from tests.tools import require, require_root, require_two, sweep
 

@@ -17,8 +17,8 @@ import pytest
 from calibration.measurements.base import Step
 from calibration.measurements.chase import COMPANION_BYTES
 from calibration.measurements.sut import CHAIN_BESIDE
-from calibration.plan import make_plan
 from calibration.profiles import load_profile
+from calibration.run.plan import make_plan
 from tests.kernels.conftest import Probe
 from tests.tools import require
 from tests.unit.machines import GIB, MIB, machine

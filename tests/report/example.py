@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import click
 
+from calibration.base.errors import CalibrationError, InputError
 from calibration.context.cmdline import parse_cmdline
+from calibration.context.facts import facts
 from calibration.context.model import Context
-from calibration.errors import CalibrationError, InputError
-from calibration.facts import facts
 from calibration.report.rendering import render_run
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document

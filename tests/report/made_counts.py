@@ -11,8 +11,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from calibration.context.facts import facts
 from calibration.context.model import Context
-from calibration.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
 from tests.event_trees import described, unpack

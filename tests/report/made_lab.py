@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from calibration.finish import finish
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
-from calibration.lifecycle import begin
 from calibration.measurements.base import Step
-from calibration.results.attempts import record_kernels
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.results.records import EndRecord, StepRecord, append_record
+from calibration.run.attempts import record_kernels
+from calibration.run.lifecycle import begin
+from calibration.run.records import EndRecord, StepRecord, append_record
 from tests.machines import CORES_PER_LLC, Machine, answer
 from tests.report.report_documents import KERNELS
 from tests.rounds import all_rounds

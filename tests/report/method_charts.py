@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from calibration.base.places import SHARE
 from calibration.measurements import registry
-from calibration.places import SHARE
 from calibration.report.page_charts import Charts
 from calibration.report.pictures import keep
 from calibration.results.model import RunDocument

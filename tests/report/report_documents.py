@@ -19,9 +19,13 @@ from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
 from pydantic import BaseModel
 
+from calibration.base.statistics import Estimate
+from calibration.base.statistics import estimate as estimate_of
+from calibration.base.tuning import Change, not_restored, unrestored
+from calibration.base.validity import Flag, Validity, flag, validity
 from calibration.context import load
+from calibration.context.facts import facts
 from calibration.context.model import Context
-from calibration.facts import facts
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_output as read_mlc_output
@@ -29,12 +33,12 @@ from calibration.measurements import declaration
 from calibration.measurements.base import GridValues, Missing, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
 from calibration.measurements.jitter import JitterValues
+from calibration.measurements.mlc_program import COMMANDS, MlcCommand, read_prefetchers
 from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.plan import Plan
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.sut import Sut, machine_flags
 from calibration.measurements.table import TableRow
-from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
-from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.profiles import ROUNDS
 from calibration.report import pictures
@@ -56,11 +60,7 @@ from calibration.results.model import (
     RunDocument,
 )
 from calibration.results.store import StoredRun
-from calibration.statistics import Estimate
-from calibration.statistics import estimate as estimate_of
 from calibration.sutprobe.document import ProbeDocument, read_document
-from calibration.tuning import Change, not_restored, unrestored
-from calibration.validity import Flag, Validity, flag, validity
 from tests.recorded import MEASURED, parts_of
 from tests.rounds import in_rounds
 

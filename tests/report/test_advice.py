@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from docutils import nodes
 
+from calibration.base.validity import Validity, flag
 from calibration.context.hardware import Device, NetworkInterface, Tuned
 from calibration.context.model import (
     CommandLine,
@@ -43,7 +44,6 @@ from calibration.runner.health import KINDS
 from calibration.sutprobe.attribution import Attribution, GapSource
 from calibration.sutprobe.jitter import Period
 from calibration.sutprobe.tracing import Traced, TracedCause, TracedView
-from calibration.validity import Validity, flag
 from tests.report.report_documents import (
     as_stored,
     attempt,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import vl_convert
 
-from calibration import units
+from calibration.base import units
 from calibration.charts import base
 from calibration.charts.base import DARK, HALF, WIDE, Chart
 from calibration.charts.load import KNEE

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from calibration.base.statistics import Estimate, estimate
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.cross_checks import cross_checks
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
-from calibration.statistics import Estimate, estimate
 from tests.report.report_documents import FIXTURES, flagged, index_of, replace, run_document, scaled, with_nodes
 
 IDLE, MATRIX = "idle_latency.latency_ns", "latency_matrix.0.0.latency_ns"

@@ -27,11 +27,11 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 from calibration.audit.kinds import KINDS
+from calibration.base.errors import EXIT_CODES
+from calibration.base.flags import FLAGS
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
-from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
-from calibration.flags import FLAGS
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.explanation import Explanation
@@ -46,7 +46,7 @@ from calibration.reference import COMMON_ROLE, with_tables
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
-from calibration.results.records import Record
+from calibration.run.records import Record
 from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import BusyProcess, Load
-from calibration.errors import InputError
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
 from tests.report import example

@@ -10,10 +10,10 @@ from docutils.core import publish_doctree
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import estimate
 from calibration.measurements.base import Missing
 from calibration.report import filters
-from calibration.statistics import estimate
 
 STRICT = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": False}
 

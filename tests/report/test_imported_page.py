@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from docutils import nodes
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.report.kept import data_of
 from calibration.report.page import Page, render

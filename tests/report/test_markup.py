@@ -6,7 +6,7 @@ import re
 import pytest
 from docutils.parsers.rst.directives.tables import ListTable
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.report import markup
 from calibration.report.markup import to_html
 from calibration.results.model import RunDocument

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 from docutils import nodes
 
-from calibration import units
+from calibration.base import units
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.idle_latency import IdleLatencyValues

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from docutils import nodes
 
-from calibration import units
+from calibration.base import units
+from calibration.base.statistics import MIN_COVERAGE
 from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report.sections import MAX_FAMILY
 from calibration.results.model import RunDocument
-from calibration.statistics import MIN_COVERAGE
 from tests.recorded import read, read_whole
 from tests.report.made_counts import counted_document
 from tests.report.report_documents import (

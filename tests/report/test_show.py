@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.commandline import calibration_command
 from calibration.cli import calibration
-from calibration.commandline import calibration_command
 from calibration.report.show import print_run, print_story
 from calibration.report.story import Story, story
 from calibration.results.imports import EPOCH, document_of, read_file

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import kept, shell, site
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site

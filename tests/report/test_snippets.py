@@ -20,9 +20,9 @@ import pytest
 import yaml
 from ansible.cli.playbook import PlaybookCLI
 
+from calibration.base.errors import GOOD, VERDICT_FAILED
 from calibration.build import TARGETS, build
 from calibration.cli import calibration as command_line
-from calibration.errors import GOOD, VERDICT_FAILED
 from calibration.profiles import load_profile
 from calibration.runner.__main__ import COMMANDS as RUNNER_COMMANDS
 from tests.command import calibration

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first screen of a page."""
 
-from calibration import units
+from calibration.base import units
 from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.wakeup import WakeupValues
 from calibration.report.story import MAX_FINDINGS, Tile, story

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import BAD_INPUT, VERDICT_FAILED, InputError
 from calibration.cli import calibration
-from calibration.errors import BAD_INPUT, VERDICT_FAILED, InputError
 from calibration.gates import run as gates
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict

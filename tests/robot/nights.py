@@ -11,6 +11,7 @@ from typing import Any
 
 from report_documents import attempt, grown, index_of, replace, run_document, scaled, store, with_rows
 
+from calibration.base.statistics import Estimate
 from calibration.judge.run import verdicts_of
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration
@@ -20,7 +21,6 @@ from calibration.preflight.checks import Check as Expectation
 from calibration.results.cross_checks import cross_checks
 from calibration.results.health import Counted, Health
 from calibration.results.model import RunDocument
-from calibration.statistics import Estimate
 
 NIGHT = date(2026, 1, 2)
 NAMES = ("jitter", "latency_matrix", "bandwidth_matrix", "max_bandwidth", "loaded_latency")

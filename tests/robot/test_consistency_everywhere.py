@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from nights import Case, with_cells, with_figures, write_night
 from report_documents import flagged, index_of, replace, run_document, scaled, with_rows
 
+from calibration.base.errors import VERDICT_FAILED
 from calibration.cli import calibration
-from calibration.errors import VERDICT_FAILED
 from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.table import TableRow

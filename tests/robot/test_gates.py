@@ -28,16 +28,16 @@ from nights import (
 )
 from report_documents import RUN_ID, attempt, index_of, not_begun_document, replace
 
+from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
+from calibration.base.tuning import Change
+from calibration.base.validity import flag
 from calibration.commands.gate import VERDICTS
-from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.gates import rules
 from calibration.gates.night import read_night
 from calibration.gates.run import OUTPUTS, SUITES, run_gates, run_suites
 from calibration.judge.verdicts import Check, ContextChange, Waived
 from calibration.measurements.jitter import JitterValues
 from calibration.results.model import NotMeasured, RunDocument
-from calibration.tuning import Change
-from calibration.validity import flag
 from tests.command import Ended
 from tests.command import calibration as command
 

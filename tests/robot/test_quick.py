@@ -13,9 +13,12 @@ import pytest
 from nights import HEALTHY, MET
 from report_documents import attempt, flagged, index_of, not_begun_document, replace, run_document, store
 
-from calibration.commandline import accept_command
-from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError
-from calibration.facts import NOT_KNOWN
+from calibration.base.commandline import accept_command
+from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.tuning import Unrestored, not_restored
+from calibration.base.validity import flag
+from calibration.context.facts import NOT_KNOWN
 from calibration.judge.baseline_files import Acceptance, AcceptedRun, Bounds, RunName, add_acceptance, place_of
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.idle_latency import IdleLatencyValues
@@ -29,9 +32,6 @@ from calibration.quick.measure import Wanted
 from calibration.results.history import Sut
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.plain import metrics_of
-from calibration.statistics import Estimate, estimate
-from calibration.tuning import Unrestored, not_restored
-from calibration.validity import flag
 from tests.command import Ended
 from tests.command import calibration as command
 

@@ -4,8 +4,8 @@
 from nights import MET
 from report_documents import attempt, replace, run_document
 
+from calibration.base.validity import flag, validity
 from calibration.gates.rules import check_completeness, check_promises
-from calibration.validity import flag, validity
 
 
 def test_only_what_makes_a_measurement_invalid_is_its_reason() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
 from calibration.audit.learn import learned
-from calibration.errors import VERDICT_FAILED
+from calibration.base.errors import VERDICT_FAILED
 from calibration.runner.bundle import packed, sources
 from tests.captures import machine_of
 from tests.command import calibration

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 import yaml
 
-from calibration.errors import ENVIRONMENT, VERDICT_FAILED
+from calibration.base.errors import ENVIRONMENT, VERDICT_FAILED
 from calibration.results.model import RunDocument
-from calibration.results.records import StepRecord, records
+from calibration.run.records import StepRecord, records
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calibration.errors import ENVIRONMENT
+from calibration.base.errors import ENVIRONMENT
 from calibration.results.store import read_run
 from tests.ansible.support import ROOT
 from tests.testbed.guest import Sut

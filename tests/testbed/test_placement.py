@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibration.results.model import RunDocument
-from calibration.results.records import StepRecord, records
+from calibration.run.records import StepRecord, records
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 

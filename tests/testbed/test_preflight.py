@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from calibration.errors import ENVIRONMENT, VERDICT_FAILED
+from calibration.base.errors import ENVIRONMENT, VERDICT_FAILED
 from calibration.preflight.checks import Check
 from calibration.results.model import RunDocument
 from tests.testbed.guest import Sut

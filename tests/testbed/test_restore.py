@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.errors import ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
+from calibration.base.errors import ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
 from tests.ansible.support import SLOW
 from tests.command import calibration
 from tests.testbed.guest import Sut

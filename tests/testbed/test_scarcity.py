@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from calibration.base.errors import VERDICT_FAILED
 from calibration.context.model import Context
-from calibration.errors import VERDICT_FAILED
 from calibration.measurements.jitter import JitterValues
 from calibration.results.model import RunDocument
 from tests.testbed.guest import Sut

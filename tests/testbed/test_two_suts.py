@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import VERDICT_FAILED
 from calibration.context import load
-from calibration.errors import VERDICT_FAILED
 from calibration.results.layout import CAPTURE
-from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
+from calibration.run.records import StepRecord, records
 from tests.ansible.support import Ended
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed

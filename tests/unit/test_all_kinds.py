@@ -21,25 +21,25 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.audit.kinds import read_items
-from calibration.bounds import MEMORY_SPARE_BYTES, PARSE_FACTOR
+from calibration.base.bounds import MEMORY_SPARE_BYTES, PARSE_FACTOR
 from calibration.cli import calibration
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.finish import finish
 from calibration.measurements import registry
 from calibration.measurements.base import Step
-from calibration.plan import make_plan, plan_text
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import evaluate
 from calibration.preflight.expectations import Expectations
 from calibration.profiles import Profile, load_profile
-from calibration.remote import RECORD_BYTES
 from calibration.report.page import render
-from calibration.results.attempts import outstanding
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.layout import RUN
-from calibration.results.records import MAX_RECORDS_BYTES
 from calibration.results.store import open_run, read_run
+from calibration.run.attempts import outstanding
+from calibration.run.plan import make_plan, plan_text
+from calibration.run.records import MAX_RECORDS_BYTES
+from calibration.run.remote import RECORD_BYTES
 from calibration.runner import capture, settings
 from calibration.runner.directory import STEP_BYTES
 from calibration.sutprobe.document import MAX_PARTS
@@ -161,7 +161,7 @@ def test_answers_fit_what_the_controller_takes(steps: dict[str, Step], answers: 
 READS: Final = """
 import sys
 from pathlib import Path
-from calibration.results.answers import judge_answer, read_record
+from calibration.run.answers import judge_answer, read_record
 for path in map(Path, sys.argv[1:]):
     answer = read_record(path.read_text(encoding="utf-8"))
     outcome, reason, document = judge_answer(answer, None)

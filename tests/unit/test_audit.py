@@ -13,10 +13,10 @@ from calibration.audit.kinds import KINDS, MAX_ITEMS, Item, evaluate_items, read
 from calibration.audit.learn import learned
 from calibration.audit.readings import Machine
 from calibration.audit.wanted import accepts, spread
-from calibration.comparisons import kind_of_file
+from calibration.base.comparisons import kind_of_file
+from calibration.base.errors import InputError
 from calibration.context.hardware import PciLink
 from calibration.context.model import Dimm
-from calibration.errors import InputError
 from calibration.preflight.expectations import read_expectations, read_state
 from calibration.runner.asked import MAX_PATTERNS
 from tests.captures import FIXTURES, Files, changed, machine_of

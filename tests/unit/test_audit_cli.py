@@ -10,17 +10,17 @@ import pytest
 import yaml
 from robot.api import SkipExecution
 
-from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED
+from calibration.base.errors import BAD_INPUT, GOOD, VERDICT_FAILED
 from calibration.finish import finish
 from calibration.gates.library import require
 from calibration.gates.rules import Result, check_promises
-from calibration.lifecycle import NotBegunError, begin, plan_only
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import read_examination
 from calibration.preflight.expectations import read_again, read_expectations
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN
 from calibration.results.store import open_run
+from calibration.run.lifecycle import NotBegunError, begin, plan_only
 from tests.captures import changed
 from tests.command import calibration
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.validity import validity
 from calibration.cli import calibration
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.baseline_files import (
     Acceptance,
     BaselineFile,
@@ -27,7 +28,6 @@ from calibration.judge.baselines import Proposal, propose
 from calibration.judge.night import judge_night
 from calibration.judge.run import judge_run
 from calibration.results.store import read_run
-from calibration.validity import validity
 from tests.report.report_documents import flagged, replace, run_document, store
 from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
 

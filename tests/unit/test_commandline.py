@@ -16,10 +16,10 @@ import pytest
 from ansible.module_utils.common.collections import ImmutableDict
 
 from ansible import context
-from calibration import commandline
+from calibration.base import commandline
+from calibration.base.commandline import calibration_command, cleanup_command, near, run_command
+from calibration.base.places import PACKAGE, RESULTS, SHARE
 from calibration.cli import COMMANDS
-from calibration.commandline import calibration_command, cleanup_command, near, run_command
-from calibration.places import PACKAGE, RESULTS, SHARE
 
 RUN = "20261121T032712Z-3f2a"
 
@@ -137,7 +137,7 @@ NAMED = re.compile(rf"\bcalibration ({'|'.join(COMMANDS)})\b|ansible-playbook |p
 NOT_PASTED = {
     "calibration/report/screens/judgement.py": "a hint in a line of numbers",
     "calibration/gates/night.py": "says what a file should have been made by",
-    "calibration/flags.py": "in the guide",
+    "calibration/base/flags.py": "in the guide",
     "calibration/judge/night_limits.py": "in a stored verdict, read in other places",
     "calibration/report/story.py": "on a page, read in other places",
     "calibration/runner/alone.py": "told by a SUT: what the controller did wrong",

@@ -11,15 +11,15 @@ from statistics import median
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import estimate
 from calibration.commands.judging import compare_command
-from calibration.errors import InputError
-from calibration.facts import NOT_KNOWN
+from calibration.context.facts import NOT_KNOWN
 from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.report.screens.comparison import print_comparison
 from calibration.results.plain import DocumentMetric
-from calibration.statistics import estimate
 from tests.readings import PAGES
 from tests.report.report_documents import index_of, replace, run_document, scaled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration import build
-from calibration.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError
 
 
 @pytest.fixture

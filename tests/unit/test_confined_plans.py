@@ -8,14 +8,15 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context, CpuQuota, MemoryLimit, TaskLimit
+from calibration.measurements.plan import Plan
 from calibration.measurements.sut import Sut, machine_flags
-from calibration.plan import CONFINED, Plan, make_plan
 from calibration.preflight.agreement import Known
 from calibration.preflight.checks import Check
 from calibration.preflight.examination import evaluate
 from calibration.preflight.expectations import read_expectations
 from calibration.preflight.memory import short_of_memory
 from calibration.profiles import load_profile, profile_names
+from calibration.run.plan import CONFINED, make_plan
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
 SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")

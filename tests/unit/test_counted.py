@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.counters import Counters, Samples
 from calibration.sutprobe.document import read_document, read_result

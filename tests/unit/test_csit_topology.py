@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.csit_topology import TYPES, Node, is_topology, name_of_testbed, read_topology
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "csit" / "topologies"

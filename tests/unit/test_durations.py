@@ -11,8 +11,8 @@ from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.neighbourhood import Neighbourhood
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
 from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
-from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile
+from calibration.run.plan import make_plan, plan_text
 from tests.unit.machines import MACHINES, MIB
 from tests.unit.test_plan import block, transfer
 from tests.unit.test_plan import options as options_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.context.model import Context
-from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
 from calibration.measurements.bandwidth_scaling import cpus_by_count, cpus_in_order
 from calibration.measurements.base import Step
@@ -32,8 +32,8 @@ from calibration.measurements.traffic import (
     run_s,
     shape_options,
 )
-from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile
+from calibration.run.plan import make_plan, plan_text
 from tests.unit.machines import GIB, KIB, MIB
 from tests.unit.machines import machine as made
 

@@ -23,7 +23,8 @@ import pytest
 from hypothesis import strategies as st
 
 import calibration
-from calibration import comparisons, cpulists, mlc, text, tuning
+from calibration.base import comparisons, cpulists, text, tuning
+from calibration.base.errors import CalibrationError, InputError
 from calibration.context import (
     cmdline,
     cpuinfo,
@@ -42,16 +43,17 @@ from calibration.context import (
 )
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
 from calibration.counters import encoding
-from calibration.errors import CalibrationError, InputError
 from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mlc_sections
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
+from calibration.measurements import mlc_program as mlc
 from calibration.measurements.base import Step
 from calibration.measurements.sut import Sut
 from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
-from calibration.results import answers, health, store
+from calibration.results import health, store
 from calibration.results.layout import SCHEMA_VERSION
+from calibration.run import answers
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult

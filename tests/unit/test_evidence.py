@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from calibration.base.flags import FLAG_OF_ERROR, FLAGS
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.flags import FLAG_OF_ERROR, FLAGS
 from calibration.measurements.base import missing_part
 from calibration.measurements.evidence import PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.sut import emulation_flags, machine_flags

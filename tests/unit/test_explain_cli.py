@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.base.places import SHARE
 from calibration.cli import calibration
 from calibration.judge.explanation import Explanation
-from calibration.places import SHARE
 from calibration.results.layout import RUN
 from tests.unit.formats.test_throughput import CSIT, TEST
 from tests.unit.histories import FIRST, night_of, stored

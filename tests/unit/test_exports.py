@@ -29,9 +29,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 from pyarrow import parquet
 
+from calibration.base.errors import EnvironmentLacksError
+from calibration.base.places import SHARE
 from calibration.cli import calibration
 from calibration.commands import export
-from calibration.errors import EnvironmentLacksError
 from calibration.exports import influx
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
@@ -39,7 +40,6 @@ from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_pa
 from calibration.judge.night import EXPECTED_NIGHTS
 from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
-from calibration.places import SHARE
 from calibration.results import index
 from calibration.results.layout import RUN
 from calibration.results.model import Limit

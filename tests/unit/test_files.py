@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
-from calibration.files import open_regular, read_regular, refuse_links, replacing, write_whole
+from calibration.base.errors import InputError
+from calibration.base.files import open_regular, read_regular, refuse_links, replacing, write_whole
 from calibration.runner.directory import Directory
 from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
 

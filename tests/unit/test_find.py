@@ -8,9 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import InputError
+from calibration.base.names import pick
 from calibration.cli import COMMANDS, calibration
-from calibration.errors import InputError
-from calibration.names import pick
 from calibration.profiles import load_profile
 from calibration.results.find import find_run, pick_sut, suts_of
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import poisson_bounds
 from calibration.context.model import Context
-from calibration.errors import InputError
 from calibration.measurements.base import Step
 from calibration.measurements.firmware import MEASUREMENT, Firmware, FirmwareSettings, FirmwareValues
 from calibration.measurements.sut import Sut
-from calibration.statistics import poisson_bounds
 from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.firmware import LONGEST, FirmwareCpu, FirmwareGap, FirmwareGaps, FirmwareResult
 from tests.unit.test_measurements import MACHINE, codes, one, read

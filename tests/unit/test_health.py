@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from calibration.flags import FINDINGS
+from calibration.base.flags import FINDINGS
 from calibration.gates.rules import check_errors
 from calibration.report.devices import health_facts
 from calibration.results.health import Health, health_flags, read_health

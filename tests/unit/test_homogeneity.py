@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from calibration.facts import CLOCK
+from calibration.context.facts import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out, levels_of

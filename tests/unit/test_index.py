@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.judge.run import judge_run
 from calibration.results import index, store
 from calibration.results.cross_checks import cross_checks

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.jitter import (
     GapBin,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.base.errors import InputError
 from calibration.cli import calibration
-from calibration.errors import InputError
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived

@@ -18,11 +18,11 @@ import pytest
 
 from calibration.context.model import Context
 from calibration.finish import finish
-from calibration.lifecycle import begin
-from calibration.plan import make_plan
 from calibration.profiles import load_profile
-from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
+from calibration.run.lifecycle import begin
+from calibration.run.plan import make_plan
+from calibration.run.records import StepRecord, append_record
 from calibration.runner import capture
 from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
 from tests.rounds import all_rounds

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import estimate
 from calibration.counters.volume import moved_per_step
-from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.core_latency import (
@@ -25,7 +26,6 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.table import TableRow
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.cross_checks import cross_checks
-from calibration.statistics import estimate
 from tests.report.report_documents import index_of, replace, run_document, scaled
 from tests.unit.test_measurements import MACHINE, codes, one, read
 

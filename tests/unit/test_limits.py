@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import InputError
+from calibration.base.validity import flag, validity
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.errors import InputError
 from calibration.judge.limits import read_limits
 from calibration.judge.run import verdicts_of
 from calibration.measurements import declaration
 from calibration.results.model import Measurement, Verdict
-from calibration.validity import flag, validity
 from tests.unit.test_measurements import FIXTURES, parse, read
 
 GOOD = {"metric": "idle_latency.latency_ns", "upper": 500, "unit": "ns", "reason": "what the same board had before"}

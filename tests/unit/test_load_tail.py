@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.percentiles import beyond_longest
+from calibration.base.statistics import Estimate
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.chase import COMPANION_MB_S_MIN
 from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues
 from calibration.measurements.sut import Sut
-from calibration.percentiles import beyond_longest
 from calibration.results.cross_checks import cross_checks
-from calibration.statistics import Estimate
 from tests.unit.test_measurements import MACHINE, one, points, read
 
 TICK_NS = 0.5

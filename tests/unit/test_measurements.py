@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from calibration.base.errors import InputError
+from calibration.base.statistics import Estimate, estimate
 from calibration.context import load
 from calibration.context.model import Cache, Context, Virtualization
-from calibration.errors import InputError
 from calibration.measurements import declaration, registry, row_of
 from calibration.measurements.base import Choice, Parsed, Step
 from calibration.measurements.core_frequency import median_without
@@ -28,7 +29,6 @@ from calibration.measurements.metric_rows import UNDECLARED
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Table
 from calibration.results.plain import metrics_of
-from calibration.statistics import Estimate, estimate
 from tests.recorded import MEASURED, read, read_whole
 from tests.report.report_documents import imported, prefetchers_document, run_document, with_nodes
 from tests.walk import estimates, places

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.meltdown_checker import MAX_BYTES, CheckerOutput, read_output
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "meltdown_checker"

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import BAD_INPUT, GOOD, EnvironmentLacksError, InputError
 from calibration.commands.merging import merge_command
 from calibration.context import load
-from calibration.errors import BAD_INPUT, GOOD, EnvironmentLacksError, InputError
 from calibration.finish import finish
 from calibration.judge.night import judge_night
-from calibration.lifecycle import BegunRun, resume
 from calibration.measurements.platform import ShapeReference, platform_of
+from calibration.results.kept_shapes import keep_references, path_of
 from calibration.results.layout import RECORDS, RUN, find_runs
-from calibration.results.merge import LOCK, STAGING, Merged, merge
-from calibration.results.records import EndRecord, append_record
-from calibration.results.references import keep_references, path_of
+from calibration.run.lifecycle import BegunRun, resume
+from calibration.run.merge import LOCK, STAGING, Merged, merge
+from calibration.run.records import EndRecord, append_record
 from tests.unit import histories
 from tests.unit.test_references import MACHINE, searched
 from tests.unit.test_results import CAPTURE, NOW, begin, end_step

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from calibration.base.validity import flag, validity
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import RECORD_SHARE, LoadedLatencyValues
 from calibration.results.cross_checks import cross_checks
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import Measurement, RecordMetric, RunDocument
-from calibration.validity import flag, validity
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from report_documents import run_document, with_nodes

@@ -12,18 +12,24 @@ from typing import Any
 
 import pytest
 
-from calibration import mlc
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.context import load
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.finish import finish
 from calibration.formats.mlc import MAX_OUTPUT_LINES
-from calibration.lifecycle import begin
-from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
-from calibration.plan import make_plan, plan_text
+from calibration.measurements import mlc_program as mlc
+from calibration.measurements.mlc_program import (
+    MlcCommand,
+    check_licence,
+    read_commands,
+    read_prefetchers,
+    read_program,
+)
 from calibration.profiles import load_profile, parse_profile, profile_names
-from calibration.results.attempts import mlc_commands
 from calibration.results.model import MlcProgram, MlcRun, RunDocument
-from calibration.results.records import MlcProgramRecord, append_record, record_mlc_command
+from calibration.run.attempts import mlc_commands
+from calibration.run.lifecycle import begin
+from calibration.run.plan import make_plan, plan_text
+from calibration.run.records import MlcProgramRecord, append_record, record_mlc_command
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -334,7 +340,7 @@ def test_unsupported_commands_of_a_guest_do_not_fail_the_run(tmp_path: Path) -> 
     document = assembled(tmp_path, ("idle_latency", "failed", None))
     own = [omitted for omitted in document.not_measured if omitted.kind not in {"mlc", "context", "counters"}]
     assert [omitted.cause for omitted in own] == ["failed"]  # of the one step, which nobody ran
-    from calibration.results.assemble import _status
+    from calibration.run.assemble import _status
 
     rest = [omitted for omitted in document.not_measured if omitted not in own]
     assert {part.cause for part in rest if part.kind == "mlc"} == {"failed"}

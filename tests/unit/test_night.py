@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,

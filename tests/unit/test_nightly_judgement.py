@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import NightVerdict, Outcome

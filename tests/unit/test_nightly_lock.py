@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.nightly.lock import LOCK, hold
 
 CHECKOUT = Path(__file__).parents[2]

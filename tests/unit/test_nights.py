@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.exports.openmetrics import openmetrics
 from calibration.gates.night import read_night
 from calibration.judge.night import judge_night
-from calibration.lifecycle import begin
 from calibration.report.tonight import read_nights, standings
-from calibration.results.attempts import newest_unfinished
 from calibration.results.find import find_run
 from calibration.results.index import read_history
 from calibration.results.layout import new_run_id
 from calibration.results.nights import misdated, today
 from calibration.results.nights import night_of as of_name
+from calibration.run.attempts import newest_unfinished
+from calibration.run.lifecycle import begin
 from tests.unit.histories import night_of, noise, run_id, stored
 from tests.unit.test_results import CAPTURE, NOW
 

@@ -10,26 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from calibration.base.cpulists import parse_cpulist
+from calibration.base.errors import EnvironmentLacksError
 from calibration.context import load
 from calibration.context.model import Cache, Context, MemorySideCache
-from calibration.cpulists import parse_cpulist
-from calibration.errors import EnvironmentLacksError
 from calibration.finish import finish
-from calibration.lifecycle import begin
 from calibration.measurements.bandwidth_ladder import LEVELS, ladder
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Step
 from calibration.measurements.neighbourhood import Neighbourhood
+from calibration.measurements.plan import Plan
 from calibration.measurements.platform import platform_of
 from calibration.measurements.sut import Sut, machine_flags, memory_bound_bytes, side_cache_flags
 from calibration.measurements.traffic import Part, all_cpus, buffer_bytes, read_group
-from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.report.page import render
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.results.records import StepRecord, append_record
 from calibration.results.store import open_run, read_run
+from calibration.run.lifecycle import begin
+from calibration.run.plan import make_plan, plan_text
+from calibration.run.records import StepRecord, append_record
 from tests.machines import NODE, Machine, answer, options
 from tests.rounds import all_rounds
 from tests.unit.machines import GIB, MIB, machine

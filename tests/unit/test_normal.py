@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from calibration.errors import InputError
-from calibration.places import SHARE
+from calibration.base.errors import InputError
+from calibration.base.places import SHARE
 from calibration.references.library import FOLDER, PUBLISHED, library, published, read_file
 from calibration.references.matching import Compared, normal, unusual_by
 from calibration.references.metrics import OWN, QUANTITIES, TOOLS

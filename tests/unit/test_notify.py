@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, NightVerdict, Outcome

@@ -13,14 +13,15 @@ from calibration.measurements.chase import WARM_HOPS, lap_flags
 from calibration.measurements.evidence import resolution_flags
 from calibration.measurements.instructions import NON_TEMPORAL, possible_mixes
 from calibration.measurements.max_bandwidth import MaxSettings
+from calibration.measurements.plan import Plan
 from calibration.measurements.regulation import RegulationSettings
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import all_cpus
 from calibration.measurements.traffic_shape import ShapeSettings
-from calibration.plan import Plan, make_plan
 from calibration.preflight.clock import check_clock_source
 from calibration.profiles import load_profile
+from calibration.run.plan import make_plan
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
 

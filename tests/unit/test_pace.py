@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from calibration.base.validity import validity
 from calibration.measurements.base import Step
 from calibration.report.page import provenance
 from calibration.results.model import RunDocument
-from calibration.results.pace import pace, pace_text, within_announcement
-from calibration.validity import validity
+from calibration.run.pace import pace, pace_text, within_announcement
 from tests.report.report_documents import flagged, run_document
 
 

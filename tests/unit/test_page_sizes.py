@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.context import load
 from calibration.context.model import Context, HugePages
-from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues, page_label

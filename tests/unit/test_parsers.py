@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
-from calibration.files import read_given
-from calibration.formats.csit_topology import read_topology
-from calibration.formats.throughput import read_throughput
-from calibration.gates.night import read_night
-from calibration.judge.tolerances import read_tolerances
-from calibration.judge.waivers import read_waivers
-from calibration.parsers import (
+from calibration.base.errors import InputError
+from calibration.base.files import read_given
+from calibration.base.parsers import (
     LEVELS,
     LINE_CHARACTERS,
     TEXTS,
@@ -26,6 +21,11 @@ from calibration.parsers import (
     parse_json_sparingly,
     read_yaml,
 )
+from calibration.formats.csit_topology import read_topology
+from calibration.formats.throughput import read_throughput
+from calibration.gates.night import read_night
+from calibration.judge.tolerances import read_tolerances
+from calibration.judge.waivers import read_waivers
 from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile
 from calibration.references.library import library
@@ -47,7 +47,7 @@ def test_yaml_is_read_to_64_levels_and_no_deeper(form: Callable[[int], str], kin
 
 
 def test_nothing_is_composed_of_yaml_that_is_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibration import parsers
+    from calibration.base import parsers
 
     def composed(_loader: object) -> None:
         raise AssertionError("composed")

@@ -9,7 +9,7 @@ from math import ceil, comb, log
 import pytest
 from pydantic import ValidationError
 
-from calibration.percentiles import COVERAGE, Histogram, beyond_longest, merged, percentile, quantile_ranks
+from calibration.base.percentiles import COVERAGE, Histogram, beyond_longest, merged, percentile, quantile_ranks
 
 
 def of(values: list[int], width: int = 1) -> Histogram:

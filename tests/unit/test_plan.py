@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from calibration.base.cpulists import format_cpulist, parse_cpulist
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.units import plural
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist, parse_cpulist
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.neighbourhood import Class, Neighbourhood
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
-from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
+from calibration.run.plan import make_plan, plan_text
 from calibration.runner.fields import chosen, figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
-from calibration.units import plural
 from tests.machines import answer
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"

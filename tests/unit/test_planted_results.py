@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration import lifecycle
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.finish import finish
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
@@ -17,10 +16,11 @@ from calibration.judge.night import judge_night
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report.rendering import render_run
-from calibration.results.attempts import complete_suts, newest_unfinished, outstanding
 from calibration.results.layout import run_directory
-from calibration.results.records import EndRecord, NoteRecord, append_record, record_checker
 from calibration.results.store import read_run
+from calibration.run import lifecycle
+from calibration.run.attempts import complete_suts, newest_unfinished, outstanding
+from calibration.run.records import EndRecord, NoteRecord, append_record, record_checker
 from tests.planting import opens
 from tests.unit.histories import noise, run_id, stored
 from tests.unit.test_results import CAPTURE, NOW, checker_run, end_step

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.build import prebuilt
-from calibration.errors import InputError
 
 PROGRAM = b"#!/bin/sh\n"
 

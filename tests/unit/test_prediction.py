@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from calibration.base.statistics import estimate
 from calibration.judge.drift import Change
 from calibration.judge.prediction import (
     Level,
@@ -17,7 +18,6 @@ from calibration.judge.prediction import (
     outliers,
     predict,
 )
-from calibration.statistics import estimate
 from tests.unit.histories import noise, shift, steady
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.context import load
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import BusyProcess, Context, CpuLoad, Load, Unreadable
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.plan import Plan, make_plan
+from calibration.measurements.plan import Plan
 from calibration.preflight.agreement import Known, read_known
 from calibration.preflight.checks import AGREED, CHECKS, Check, flags, refusal, taken_over_check
 from calibration.preflight.examination import evaluate
@@ -18,6 +18,7 @@ from calibration.preflight.facts import Facts, Identity, read_facts
 from calibration.preflight.memory import short_of_memory
 from calibration.preflight.sut_checks import Requirements, RoundTrip, first_checks, version
 from calibration.profiles import load_profile
+from calibration.run.plan import make_plan
 from tests.unit.test_measurements import FIXTURES
 
 ARGUMENTS = (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import sync_all
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import sync_all
 from calibration.nightly.publish import publish
 
 PLACE = "calibration.nightly.publish.sync_all"

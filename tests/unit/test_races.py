@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration import files as results
-from calibration.errors import InputError
+from calibration.base import files as results
+from calibration.base.errors import InputError
 from calibration.runner import files
 from calibration.runner.directory import Directory
 from calibration.runner.files import Refused

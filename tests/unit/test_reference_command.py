@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.base.errors import InputError
 from calibration.cli import calibration
-from calibration.errors import InputError
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
 from calibration.judge.run import verdicts_of

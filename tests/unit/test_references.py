@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.statistics import estimate
+from calibration.base.validity import flag, validity
 from calibration.cli import plan_command
 from calibration.context import load
 from calibration.context.model import Context, Dimm
-from calibration.errors import EnvironmentLacksError, InputError
 from calibration.finish import finish
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
+from calibration.measurements.plan import Plan
 from calibration.measurements.platform import (
     CacheReference,
     ChosenShape,
@@ -40,16 +43,14 @@ from calibration.measurements.traffic_shape import (
     choose_levels,
     widths,
 )
-from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.report.machine import machine
 from calibration.report.page import render, shape_origin
+from calibration.results.kept_shapes import keep_references, kept_reference, kept_references, path_of
 from calibration.results.layout import run_directory
 from calibration.results.model import RunDocument
-from calibration.results.references import keep_references, kept_reference, kept_references, path_of
-from calibration.statistics import estimate
+from calibration.run.plan import make_plan, plan_text
 from calibration.sutprobe.document import read_document
-from calibration.validity import flag, validity
 from tests.report.report_documents import as_stored, parsed_measurements, run_document
 from tests.unit.test_results import begin, end_step, recorded
 

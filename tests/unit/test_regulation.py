@@ -13,8 +13,8 @@ from calibration.measurements.counted_volume import CountedVolumeSettings
 from calibration.measurements.counting import served_nodes, uncounted
 from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
 from calibration.measurements.sut import Sut
-from calibration.plan import make_plan
 from calibration.profiles import load_profile
+from calibration.run.plan import make_plan
 from tests.event_trees import described, unpack
 from tests.walk import estimates
 

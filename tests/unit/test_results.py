@@ -14,14 +14,18 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from calibration import lifecycle
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.tuning import Change, Unrestored
 from calibration.finish import finish
 from calibration.gates.rules import check_errors
-from calibration.lifecycle import BegunRun, NotBegunError, resume
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
-from calibration.results.attempts import (
+from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
+from calibration.results.model import CheckerRun, Kernels
+from calibration.results.schema import SCHEMA, schema_text
+from calibration.results.store import MAX_FIELDS, WIDE_BYTES, read_run, write_document
+from calibration.run import lifecycle
+from calibration.run.attempts import (
     chosen,
     complete_suts,
     has_ended,
@@ -32,10 +36,9 @@ from calibration.results.attempts import (
     session_answers,
     unmeasured,
 )
-from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
-from calibration.results.model import CheckerRun, Kernels
-from calibration.results.outcomes import completed_values
-from calibration.results.records import (
+from calibration.run.lifecycle import BegunRun, NotBegunError, resume
+from calibration.run.outcomes import completed_values
+from calibration.run.records import (
     EndRecord,
     HealthRecord,
     NoteRecord,
@@ -46,10 +49,7 @@ from calibration.results.records import (
     record_checker,
     records,
 )
-from calibration.results.run_log import replay
-from calibration.results.schema import SCHEMA, schema_text
-from calibration.results.store import MAX_FIELDS, WIDE_BYTES, read_run, write_document
-from calibration.tuning import Change, Unrestored
+from calibration.run.run_log import replay
 from tests.report.report_documents import attempt, flagged, index_of, replace, run_document, scaled, store
 from tests.rounds import numbered
 from tests.unit.test_health import health
@@ -318,7 +318,7 @@ def test_full_records_keep_no_more_documents(begun: BegunRun, monkeypatch: pytes
     first, second = (step.id for step in begun.plan.steps[:2])
     end_step(begun, first)
     size = (begun.directory / RECORDS).stat().st_size
-    monkeypatch.setattr("calibration.results.records.MAX_RECORDS_BYTES", size - 1)
+    monkeypatch.setattr("calibration.run.records.MAX_RECORDS_BYTES", size - 1)
     end_step(begun, second, rounds=1)
     found = {record.step.id: record for record in records(begun.directory) if isinstance(record, StepRecord)}
     assert found[first].document is not None
@@ -602,7 +602,7 @@ def test_a_start_that_cannot_be_recorded_leaves_nothing(
             (directory / RECORDS).write_text('{"record": "start", "te', encoding="utf-8")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("calibration.results.attempts.append_record", full)
+    monkeypatch.setattr("calibration.run.attempts.append_record", full)
     with pytest.raises(EnvironmentLacksError, match=r"cannot write to .*: No space left on device"):
         resume(begun.directory, capture=CAPTURE, now=NOW) if begun else begin(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.files import pending
 from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
 from calibration.results.nights import night_of
 from tests.report.report_documents import run_document

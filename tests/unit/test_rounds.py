@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.measurements.evidence import beside, estimate_of, evidence_flags
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.c2c import C2cResult

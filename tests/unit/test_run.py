@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.run import exit_code_of
+from calibration.commands.playbook_run import exit_code_of
 from tests.command import calibration
 
 CHECKOUT = Path(__file__).parent.parent.parent

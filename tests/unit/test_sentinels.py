@@ -8,6 +8,7 @@ import pytest
 from scipy.special import stdtrit
 from scipy.stats import binom, norm
 
+from calibration.base.statistics import estimate
 from calibration.judge.baseline_files import Bounds
 from calibration.judge.prediction import OUTSIDE, predict
 from calibration.judge.prediction import Level as NightsLevel
@@ -26,7 +27,6 @@ from calibration.judge.sentinels import (
 )
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
-from calibration.statistics import estimate
 
 
 def latency(*rounds: float) -> Metric:

@@ -19,20 +19,20 @@ from typing import Any
 
 import pytest
 
-from calibration import remote, session
+from calibration.base.commandline import cleanup_command
+from calibration.base.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
+from calibration.base.tuning import Unrestored, read_changes
 from calibration.build import BuiltKernel
-from calibration.commandline import cleanup_command
-from calibration.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
-from calibration.lifecycle import begin, resume, unexamined
 from calibration.preflight.checks import Check
-from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
 from calibration.report.summary import outcome
-from calibration.results.answers import CANCELLED
-from calibration.results.attempts import mlc_commands, outstanding, record_kernels
 from calibration.results.model import Kernels, Limit, MlcProgram, RunDocument
-from calibration.results.records import (
+from calibration.run import remote, session
+from calibration.run.answers import CANCELLED
+from calibration.run.attempts import mlc_commands, outstanding, record_kernels
+from calibration.run.lifecycle import begin, resume, unexamined
+from calibration.run.records import (
     CheckerRecord,
     EndRecord,
     MlcCommandRecord,
@@ -46,10 +46,10 @@ from calibration.results.records import (
     append_record,
     records,
 )
+from calibration.run.remote import CHANGE_S, Batch, Found, Prepared, Remote
+from calibration.run.session import KILLED, RESTARTED, Mlc, Request, calibrate, collect, collect_found, end
 from calibration.runner import client
 from calibration.runner.bundle import packed
-from calibration.session import KILLED, RESTARTED, Mlc, Request, calibrate, collect, collect_found, end
-from calibration.tuning import Unrestored, read_changes
 from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, changed, wait_until
 
 CAPTURE = (Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.shell import framed, unframed
+from calibration.base.shell import framed, unframed
 from tests.tools import require
 
 MARKER = "0123456789abcdef"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calibration.statistics import Estimate, estimate
+from calibration.base.statistics import Estimate, estimate
 
 POINTS = 0.03
 LEVEL = 100.0

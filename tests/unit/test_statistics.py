@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from calibration.runner.intervals import median_ranks
-from calibration.statistics import (
+from calibration.base.statistics import (
     Estimate,
     _agreement,
     _trend_chance,
@@ -23,6 +22,7 @@ from calibration.statistics import (
     is_bimodal,
     relative_spread,
 )
+from calibration.runner.intervals import median_ranks
 
 
 @pytest.mark.parametrize(

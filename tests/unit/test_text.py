@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.text import HIDDEN, HarmlessStream, duration, message, visible
+from calibration.base.text import HIDDEN, HarmlessStream, duration, message, visible
 
 ESCAPES = {
     "colour and title": ("\x1b[31mred\x1b]0;title\x07", "\\x1b[31mred\\x1b]0;title\\x07"),

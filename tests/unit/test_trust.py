@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from calibration.statistics import Estimate, estimate
-from calibration.trust import Judged, lowest, of_width, trust_of, worst
-from calibration.validity import flag
+from calibration.base.statistics import Estimate, estimate
+from calibration.base.trust import Judged, lowest, of_width, trust_of, worst
+from calibration.base.validity import flag
 
 STEADY = [[99.0], [99.5], [100.0], [100.0], [100.5], [101.0]]
 

@@ -14,7 +14,7 @@ import tree_sitter
 import tree_sitter_groovy
 import yaml
 
-from calibration.run import run_command
+from calibration.commands.playbook_run import run_command
 
 CHECKOUT = Path(__file__).parents[2]
 UNITS = CHECKOUT / "docs" / "guide" / "units"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from calibration.base.validity import flag, validity
 from calibration.measurements.evidence import disturbed, placement_flags
 from calibration.sutprobe.document import Warned, read_document
 from calibration.sutprobe.placement import Interference, Pages, Placement
-from calibration.validity import flag, validity
 
 QUIET = Interference(
     involuntary_switches=0,

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from calibration.base.errors import InputError
+from calibration.base.percentiles import Histogram
+from calibration.base.validity import validity
 from calibration.context import load
 from calibration.context.model import Context, IdleState
-from calibration.errors import InputError
 from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
 from calibration.measurements.sut import Sut
 from calibration.measurements.wakeup import (
@@ -28,9 +30,7 @@ from calibration.measurements.wakeup import (
     curve,
     percentile_of,
 )
-from calibration.percentiles import Histogram
 from calibration.sutprobe.document import Part, ProbeDocument, read_document, read_result
-from calibration.validity import validity
 from tests.recorded import read
 from tests.unit.machines import GIB, MIB
 from tests.unit.machines import machine as made

@@ -7,12 +7,12 @@ import shutil
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
 
-from calibration.errors import CalibrationError
+from calibration.base.errors import CalibrationError
 from calibration.finish import finished
 from calibration.report.summary import outcome
 from calibration.results.layout import RECORDS, RUN
-from calibration.results.records import record_names
-from calibration.session import UNCLEAN, collect_found, end
+from calibration.run.records import record_names
+from calibration.run.session import UNCLEAN, collect_found, end
 
 
 def remove_partial(directory):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 
+from calibration.base.text import message
 from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
 from calibration.results.nights import night_of, today
-from calibration.text import message
 
 WHAT = {"partial": "half-written files of ", "raw": "raw outputs of ", "run": ""}
 

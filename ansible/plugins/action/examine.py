@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, dumped, required
 
 from calibration.audit.kinds import asked_for
-from calibration.errors import EnvironmentLacksError
-from calibration.lifecycle import plan_only
+from calibration.base.errors import EnvironmentLacksError
 from calibration.preflight.checks import refusal
 from calibration.preflight.expectations import read_again
+from calibration.run.lifecycle import plan_only
 
 
 class ActionModule(SutAction):

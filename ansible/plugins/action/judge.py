@@ -8,7 +8,7 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import hosts_by_names
 
-from calibration.text import message
+from calibration.base.text import message
 
 
 class ActionModule(CalibrationAction):

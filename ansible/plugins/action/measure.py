@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibrates a SUT: reserves it, runs the plan there, collects the records, and writes the run document.
 
-The runner on the SUT does the run by itself (``calibration.session``). Whatever happens to the SUT becomes a reason in
-its document. In check mode the plan is made of a capture, and nothing is reserved or stored.
+The runner on the SUT does the run by itself (``calibration.run.session``). Whatever happens to the SUT becomes a reason
+in its document. In check mode the plan is made of a capture, and nothing is reserved or stored.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.workers import
 
 from ansible import constants as C
 from calibration.audit.kinds import asked_for
+from calibration.base.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
+from calibration.base.text import duration
+from calibration.base.tuning import SETTINGS, wanted_settings
 from calibration.build import TARGETS, build, prebuilt
-from calibration.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
 from calibration.finish import finished
 from calibration.judge.limits import read_limits
-from calibration.lifecycle import NotBegunError, plan_only
-from calibration.mlc import check_licence
-from calibration.plan import skipped_text
+from calibration.measurements.mlc_program import check_licence
 from calibration.preflight.checks import refusal
 from calibration.preflight.expectations import read_again
 from calibration.report.summary import outcome
 from calibration.results.layout import new_run_id
-from calibration.session import UNCLEAN, Mlc, calibrate, end, note
-from calibration.text import duration
-from calibration.tuning import SETTINGS, wanted_settings
+from calibration.run.lifecycle import NotBegunError, plan_only
+from calibration.run.plan import skipped_text
+from calibration.run.session import UNCLEAN, Mlc, calibrate, end, note
 
 PROGRESS_S, PROGRESS_S_PER_SUT = 3.0, 0.5
 """Shortest time between two looks at a SUT: each costs the controller 20 ms, and the SUT a process."""

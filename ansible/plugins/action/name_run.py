@@ -12,8 +12,8 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import hosts_by_names
 
-from calibration.results.attempts import complete_suts, newest_unfinished
 from calibration.results.layout import new_run_id
+from calibration.run.attempts import complete_suts, newest_unfinished
 
 
 class ActionModule(CalibrationAction):

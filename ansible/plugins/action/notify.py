@@ -9,8 +9,8 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import hosts_by_names
 
 from ansible import constants as C
-from calibration.errors import CalibrationError
-from calibration.text import message
+from calibration.base.errors import CalibrationError
+from calibration.base.text import message
 
 
 class ActionModule(CalibrationAction):

@@ -14,7 +14,7 @@ import time
 from ansible.release import __version__ as ansible_version
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import ShellError, SutAction, dumped, required
 
-from calibration.errors import (
+from calibration.base.errors import (
     CalibrationError,
     ConnectionLostError,
     EnvironmentLacksError,
@@ -23,7 +23,7 @@ from calibration.errors import (
     SutError,
 )
 from calibration.judge.limits import read_limits
-from calibration.mlc import check_licence
+from calibration.measurements.mlc_program import check_licence
 from calibration.preflight.agreement import Known
 from calibration.preflight.checks import AGREED, refusal
 from calibration.preflight.expectations import read_expectations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 
-from calibration.errors import VERDICT_FAILED, CalibrationError
+from calibration.base.errors import VERDICT_FAILED, CalibrationError
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
 from calibration.results.layout import find_runs

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
 
-from calibration.model import format_time
-from calibration.session import controller
+from calibration.base.model import format_time
+from calibration.run.session import controller
 
 
 class ActionModule(SutAction):

@@ -34,14 +34,14 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import names_of, settings_of_host
 
 from ansible.plugins.callback import CallbackBase
-from calibration.commandline import run_command
-from calibration.errors import CalibrationError
-from calibration.files import open_regular
-from calibration.parsers import parse_json
+from calibration.base.commandline import run_command
+from calibration.base.errors import CalibrationError
+from calibration.base.files import open_regular
+from calibration.base.parsers import parse_json
+from calibration.base.text import HarmlessStream, duration, message, visible
 from calibration.report.show import print_story
 from calibration.report.story import Story, Tile
 from calibration.results.layout import RECORDS
-from calibration.text import HarmlessStream, duration, message, visible
 
 MEASURE = "calibration.harness.measure"
 CLEANUP = "calibration.harness.cleanup"

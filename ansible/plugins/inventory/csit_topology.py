@@ -24,11 +24,11 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible import constants as C
 from ansible.plugins.inventory import BaseInventoryPlugin
-from calibration.errors import BAD_INPUT, InputError
-from calibration.files import read_given
+from calibration.base.errors import BAD_INPUT, InputError
+from calibration.base.files import read_given
+from calibration.base.text import visible
 from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
 from calibration.results.layout import check_names
-from calibration.text import visible
 
 MAX_BYTES = 1 << 20
 """Larger files are not topologies: a topology has a few kilobytes."""

@@ -26,8 +26,8 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.processes impo
 
 from ansible import constants as C
 from ansible.plugins.action import ActionBase
-from calibration.bounds import bounded_memory
-from calibration.errors import (
+from calibration.base.bounds import bounded_memory
+from calibration.base.errors import (
     ENVIRONMENT,
     AnswerTooLongError,
     CalibrationError,
@@ -35,14 +35,14 @@ from calibration.errors import (
     NoAnswerError,
     SutError,
 )
+from calibration.base.shell import framed, unframed
+from calibration.base.text import message
 from calibration.preflight.checks import Check
 from calibration.preflight.configuration import configuration_summary, differences
 from calibration.preflight.examination import read_examination
-from calibration.remote import Remote
-from calibration.results.answers import quoted
-from calibration.session import Request
-from calibration.shell import framed, unframed
-from calibration.text import message
+from calibration.run.answers import quoted
+from calibration.run.remote import Remote
+from calibration.run.session import Request
 
 
 class CalibrationAction(ActionBase):
@@ -260,7 +260,7 @@ class SutAction(CalibrationAction):
         )
 
     def call(self, what, script, content, *, limit_s, max_bytes):
-        """Return the output of *script* on the SUT with *content* on its standard input (``calibration.remote``)."""
+        """Return the output of *script* on the SUT with *content* on standard input (``calibration.run.remote``)."""
         self.answer_bytes = max_bytes
         run = self.call_with_input if self._connection.has_pipelining else self.call_with_file
         with self.question(what, limit_s):

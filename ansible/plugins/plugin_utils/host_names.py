@@ -9,8 +9,8 @@ from pathlib import Path
 from ansible.template import Templar, trust_as_template
 from ansible_collections.calibration.harness.plugins.plugin_utils.package import COLLECTION
 
-from calibration.errors import InputError
-from calibration.parsers import read_yaml
+from calibration.base.errors import InputError
+from calibration.base.parsers import read_yaml
 
 
 @functools.cache

@@ -22,11 +22,11 @@ from ansible.utils.display import Display
 
 from ansible import constants as C
 from ansible.plugins import strategy as strategies
-from calibration.commandline import run_command
-from calibration.errors import ENVIRONMENT
-from calibration.run import watched
+from calibration.base.commandline import run_command
+from calibration.base.errors import ENVIRONMENT
+from calibration.base.text import message
+from calibration.commands.playbook_run import watched
 from calibration.runner.processes import oom_kills
-from calibration.text import message
 
 OURS = "calibration.harness."
 

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from calibration.base.errors import InputError
+from calibration.base.model import Model
+from calibration.base.parsers import YamlError, read_yaml
 from calibration.counters.encoding import parse_terms
 from calibration.counters.event_roles import EVENT_ROLES
-from calibration.errors import InputError
-from calibration.model import Model
-from calibration.parsers import YamlError, read_yaml
 
 ANY = "any"
 """The table of events common to all models."""

@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from calibration.cpulists import format_cpulist
+from calibration.base.cpulists import format_cpulist
+from calibration.base.text import visible
 from calibration.report.advice.model import Commands
-from calibration.text import visible
 
 PREFIX: Final = "calibration"
 """Begins the names of all files that advice creates, so that they are found again."""

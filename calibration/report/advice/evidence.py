@@ -5,10 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.text import visible
 from calibration.context.boot_rules import versions
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
@@ -16,7 +17,6 @@ from calibration.profiles import load_profile, profile_names
 from calibration.report.advice.claims import Claim, claims
 from calibration.results.health import CounterKind
 from calibration.results.model import Measurement, RunDocument
-from calibration.text import visible
 
 MAX_NAMED: Final = 6
 """Interrupts, threads and devices named; the rest is counted."""

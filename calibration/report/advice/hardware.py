@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import BOOT_CPU, format_cpulist
 from calibration.context.model import Dimm
 from calibration.context.population import NO_MEMORY, Population, population
-from calibration.cpulists import BOOT_CPU, format_cpulist
 from calibration.report.advice.commands import boot, by_hand, numbers
 from calibration.report.advice.evidence import Cost, Evidence, names
 from calibration.report.advice.interruptions import isolate

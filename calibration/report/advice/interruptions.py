@@ -4,10 +4,10 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from calibration import units
+from calibration.base import units
+from calibration.base.cpulists import BOOT_CPU, format_cpulist
 from calibration.context.boot_rules import behaviour, versions
 from calibration.context.model import Context
-from calibration.cpulists import BOOT_CPU, format_cpulist
 from calibration.report.advice.commands import CLEAR, boot, by_hand, numbers, watch
 from calibration.report.advice.evidence import Cost, Evidence, Watched, names
 from calibration.report.advice.model import Commands, Found

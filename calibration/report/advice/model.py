@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from calibration.model import Model
+from calibration.base.model import Model
 from calibration.report.advice.evidence import Cost, Evidence
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from calibration import units
+from calibration.base import units
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.report.advice.commands import at_boot, boot, numbers, sysctl, write
 from calibration.report.advice.evidence import Cost, Evidence, names

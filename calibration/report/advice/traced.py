@@ -5,13 +5,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from calibration import units
-from calibration.cpulists import format_cpulist
+from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.text import visible
 from calibration.report.advice.commands import CLEAR, at_boot, bind, boot, by_hand, mask, sysctl, watch
 from calibration.report.advice.evidence import Cost, Evidence, functions, names
 from calibration.report.advice.interruptions import isolate
 from calibration.report.advice.model import Commands, Found
-from calibration.text import visible
 
 UNEXPLAINED_SHARE: Final = 0.1
 """Share of the lost time without a traced cause from which it is reported."""

@@ -7,10 +7,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from calibration.console import console as console_on
+from calibration.base.console import console as console_on
+from calibration.base.text import visible
 from calibration.judge.baselines import Proposal
 from calibration.judge.words import amount, share
-from calibration.text import visible
 
 MAX_NAMES: Final = 3
 """Metrics named per reason before the rest is counted."""

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from calibration.console import console as console_on
+from calibration.base.console import console as console_on
+from calibration.base.text import visible
 from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome, times
 from calibration.judge.words import amount, changed_fact
-from calibration.text import visible
 
 MAX_METRICS: Final = 12
 """Lines for metrics that differ, and the same number for those that do indicatively."""

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
+from calibration.base.text import WIDTH, visible
+from calibration.base.units import plural
 from calibration.judge.explanation import (
     Coincidence,
     CommonChange,
@@ -17,8 +19,6 @@ from calibration.judge.explanation import (
 )
 from calibration.judge.throughput import NEAR
 from calibration.judge.words import change, changed_fact, share
-from calibration.text import WIDTH, visible
-from calibration.units import plural
 
 MAX_GROUPS: Final = 6
 """Changes of one outcome on the screen."""

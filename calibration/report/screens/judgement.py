@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from calibration.console import console as console_on
+from calibration.base.console import console as console_on
+from calibration.base.text import visible
+from calibration.base.units import plural
 from calibration.judge.completeness import NO_VALUE
 from calibration.judge.events import Event
 from calibration.judge.failures import FailureGroup, group_failures, severity
@@ -19,8 +21,6 @@ from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, within
 from calibration.results.history import Sut
-from calibration.text import visible
-from calibration.units import plural
 
 MAX_LINES: Final = 28
 """Lines for failing SUTs: with the rest they fit a screen of 40 lines."""

@@ -8,9 +8,9 @@ from io import StringIO
 from math import isfinite
 from typing import Any, Final
 
+from calibration.base.text import WIDTH, cut, visible
 from calibration.judge.trend import Trend, TrendNight
 from calibration.judge.words import amount, change, changed_fact, share, within
-from calibration.text import WIDTH, cut, visible
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
 """Columns of the CSV output."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from calibration.base.cpulists import format_cpulist
 from calibration.context import boot_rules, load
 from calibration.context.boot_rules import ALWAYS, RULES, behaviour, versions
 from calibration.context.isolation import parse_kernel_list
 from calibration.context.model import Isolation
-from calibration.cpulists import format_cpulist
 
 CPU = "/sys/devices/system/cpu"
 

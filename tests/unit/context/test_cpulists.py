@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.cpulists import MAX_CHARACTERS, MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
+from calibration.base.cpulists import MAX_CHARACTERS, MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
 
 numbers = st.frozensets(st.integers(0, MAX_ID), max_size=40)
 

@@ -7,11 +7,11 @@ import pytest
 
 from calibration.audit.cpu_sets import check_cpus
 from calibration.context import load
-from calibration.facts import facts
+from calibration.context.facts import facts
 from calibration.measurements.sut import none_isolated
-from calibration.plan import make_plan
 from calibration.profiles import load_profile, parse_profile
 from calibration.report.machine import machine
+from calibration.run.plan import make_plan
 from calibration.runner import capture, cpusets
 
 TOP = "/sys/fs/cgroup"

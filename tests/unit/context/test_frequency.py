@@ -3,7 +3,7 @@
 
 import pytest
 
-from calibration.facts import facts
+from calibration.context.facts import facts
 from tests.captures import changed, machine_of
 
 CPU = "/sys/devices/system/cpu"

@@ -7,8 +7,8 @@ import pytest
 
 from calibration.commands.context import summary
 from calibration.context import load
+from calibration.context.facts import facts, other_facts
 from calibration.context.loader import to_contract
-from calibration.facts import facts, other_facts
 from calibration.runner import capture
 
 NODE = "/sys/devices/system/node"

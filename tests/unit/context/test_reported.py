@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from calibration.base.errors import EnvironmentLacksError
 from calibration.context import load
+from calibration.context.facts import facts
 from calibration.context.vulnerabilities import vulnerabilities
-from calibration.errors import EnvironmentLacksError
-from calibration.facts import facts
 from calibration.measurements.sut import Sut, confined, machine_flags
-from calibration.plan import make_plan
 from calibration.profiles import parse_profile
+from calibration.run.plan import make_plan
 from calibration.runner import capture, health
 
 SITUATIONS = yaml.safe_load(Path(__file__).with_name("reported.yml").read_text(encoding="utf-8"))

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibration.comparisons import kind_of_file
+from calibration.base.comparisons import kind_of_file
 from calibration.context import load
+from calibration.context.facts import text_of
 from calibration.context.model import CpuSets
 from calibration.context.tuned import is_met
 from calibration.context.tuned_variables import Unknown, Variables, searched
-from calibration.facts import text_of
 from calibration.runner import capture
 from calibration.runner.profiles import Merged, settings_of
 from tests.unit.context.test_devices import BASE, both

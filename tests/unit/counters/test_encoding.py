@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration.base.errors import InputError
 from calibration.context import load
 from calibration.context.event_sources import parse_format
 from calibration.context.model import EventAlias, EventSource
 from calibration.counters.encoding import encode, parse_terms
-from calibration.errors import InputError
 from calibration.runner import capture
 
 DEVICES = "/sys/bus/event_source/devices"

@@ -3,9 +3,9 @@
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, parse_table, table_of, tables
-from calibration.errors import InputError
 
 TABLE = """
 microarchitecture: Example

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.formats.lines import RULE, lines_of
 from calibration.formats.mlc_sections import NOTES, looks_like_mlc, section_kind

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.base.errors import InputError
 from calibration.commands.imports import import_command
-from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.readings import INCONSISTENCIES, Read, inconsistency
 from calibration.results.imports import shared_figures

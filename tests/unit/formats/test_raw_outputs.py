@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
+from calibration.base.model import json_text
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
 from calibration.formats.readings import Reading, ReadTable
 from calibration.measurements.table import Table, TableRow
-from calibration.model import json_text
 from tests.readings import FIXTURES, RAW, figures, invented
 
 HEADINGS = """\

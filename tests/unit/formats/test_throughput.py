@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import InputError
+from calibration.base.errors import InputError
 from calibration.formats.throughput import MAX_JSON_BYTES, Throughput, read_throughput
 
 HEAD = "sut,test,time,value,unit\n"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from calibration.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.tuning import read_changes, wanted_settings
 from calibration.runner import journal, prefetchers, settings
 from calibration.runner.directory import Directory
 from calibration.runner.files import CHANGED, Refused
-from calibration.tuning import read_changes, wanted_settings
 from tests.suts import BOOST, CPUINFO, EVERYTHING, MSR, NO_TURBO, ONLINE, PAGES, POLICY, Sut, peek, poke
 
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Abbreviated names: unique prefixes, and suggestions for unknown names."""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from calibration.base.errors import InputError
+
+MAX_LISTED: Final = 5
+"""Names listed in a message; the rest is counted."""
+
+
+def pick(given: str, names: Collection[str], what: str) -> str:
+    """Return the one of *names* equal to *given*, or the only one with that prefix; *what* describes them.
+
+    Raises ``InputError`` if there is none, with the nearest, or several.
+    """
+    found = [given] if given in names else [name for name in names if name.startswith(given)]
+    if len(found) != 1:
+        raise not_one(given, found, names, what)
+    return found[0]
+
+
+def not_one(given: str, found: Sequence[str], names: Collection[str], what: str) -> InputError:
+    """Return the error for *given*, which matches *found* of the *names*: several, or none."""
+    if found:
+        return InputError(f"ambiguous {what} {given!r}: {_listed(found, ', ')}")
+    if near := get_close_matches(given, names):
+        return InputError(f"unknown {what} {given!r}, did you mean {_listed(near, ' or ')}?")
+    known = f"expected {_listed(list(names), ', ')}" if names else "none exists"
+    return InputError(f"unknown {what} {given!r}, {known}")
+
+
+def _listed(names: Sequence[str], between: str) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return between.join(names[:MAX_LISTED]) + more

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assemble the run document from the records of a run."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from calibration.base.errors import InputError
+from calibration.base.tuning import Unrestored, not_restored, unrestored
+from calibration.base.validity import Flag, flag
+from calibration.context import load
+from calibration.context.facts import facts
+from calibration.formats.meltdown_checker import CheckerOutput
+from calibration.formats.meltdown_checker import read_output as read_checker
+from calibration.formats.mlc import read_output
+from calibration.formats.readings import Reading
+from calibration.measurements.plan import Plan
+from calibration.measurements.sut import machine_flags
+from calibration.preflight.checks import flags as expectation_flags
+from calibration.results.cross_checks import cross_checks
+from calibration.results.health import health_flags
+from calibration.results.layout import SCHEMA_VERSION
+from calibration.results.metrics_of_record import metrics_of_record
+from calibration.results.model import (
+    MLC,
+    Attempt,
+    CapturedContext,
+    CheckerRun,
+    Measurement,
+    MeltdownChecker,
+    Mlc,
+    MlcRun,
+    NotMeasured,
+    Run,
+    RunDocument,
+    RunStatus,
+    of_the_run,
+)
+from calibration.run.outcomes import NO_REASON, outcomes
+from calibration.run.records import NotBegunRecord, read_kept
+from calibration.run.run_log import RunLog, replay
+
+LOST_CONTROLLER = "the controller was lost"
+INTERRUPTED = "interrupted"
+
+
+def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
+    """Return the run document of the records in *directory*, without verdicts.
+
+    If the last attempt did not record its end, it ended *now*; *interrupted* says whether from outside, which is then
+    the reason of the steps without a record. Raises ``InputError`` if the records are not those of a run.
+    """
+    log = replay(directory)
+    last = log.attempts[-1]
+    if last.finished_at is None:
+        last.finished_at, last.interrupted = now, interrupted
+    start = log.start
+    named = start or log.first
+    captured = _captured(directory, log)
+    measurements: list[Measurement] = []
+    mlc: Mlc | None = None
+    readings: tuple[Reading, ...] = ()
+    if start is None or captured is None:
+        not_measured = [_nothing(log)]
+        status: RunStatus = "not_begun"
+    else:
+        measurements, not_measured = outcomes(start.plan, log, captured.parsed)
+        mlc, readings, unread = _mlc(directory, start.plan, log)
+        not_measured += unread
+        status = _status(not_measured, interrupted=last.interrupted)
+    attempts = tuple(_attempts(log, not_measured))
+    return RunDocument(
+        schema_version=SCHEMA_VERSION,
+        run=Run(
+            id=named.id,
+            testbed=named.testbed,
+            sut=named.sut,
+            profile=named.profile,
+            started_at=log.first.started_at,
+            finished_at=last.finished_at,
+            harness_version=named.harness_version,
+            kernels=log.kernels,
+            status=status,
+        ),
+        attempts=attempts,
+        context=captured,
+        facts={} if captured is None else facts(captured.parsed, None if log.kernels is None else log.kernels.sha256),
+        flags=tuple(_flags(captured, log, attempts, mlc)),
+        meltdown_checker=None if log.checker is None else _checker(directory, log.checker),
+        mlc=mlc,
+        plan=None if start is None else start.plan,
+        measurements=tuple(measurements),
+        not_measured=tuple(not_measured),
+        verdicts=(),
+        record=metrics_of_record(measurements),
+        consistency=cross_checks(measurements),
+        readings=readings,
+        imported=None,
+    )
+
+
+def _flags(
+    captured: CapturedContext | None, log: RunLog, attempts: Sequence[Attempt], mlc: Mlc | None
+) -> Iterator[Flag]:
+    """Yield the flags of the whole run, without repetitions."""
+    left = [*chain.from_iterable(attempt.unrestored for attempt in attempts), *_left_by_mlc(mlc)]
+    if left:
+        yield flag("NOT_RESTORED", not_restored(dict.fromkeys(left)))
+    if captured is None:
+        return
+    checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
+    healths = (attempt.health for attempt in log.attempts if attempt.health is not None)
+    yield from dict.fromkeys((*machine_flags(captured.parsed), *chain.from_iterable(checks), *health_flags(healths)))
+
+
+def _left_by_mlc(mlc: Mlc | None) -> Iterator[Unrestored]:
+    """Yield the prefetchers that Intel MLC left changed."""
+    for command, place in mlc.changed_prefetchers if mlc else ():
+        found = place.restored or place.after
+        why = f"Intel MLC --{command} left it changed"
+        yield Unrestored(setting="prefetchers", where=place.where, wanted=place.before, found=found, error=why)
+
+
+def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
+    """Return the context that the run began with, or that prevented its start; ``None`` if there is none.
+
+    Raises ``InputError`` if the raw capture is not the recorded one.
+    """
+    began = log.start or log.attempts[-1].began
+    if began.capture is None or began.capture_sha256 is None:
+        return None
+    what = "the raw capture of the start"
+    capture = read_kept(directory, began.capture, began.capture_sha256, what)
+    return CapturedContext(
+        parsed=load(directory / began.capture, capture), capture=began.capture, capture_sha256=began.capture_sha256
+    )
+
+
+def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
+    """Return how the checker ran, and its results; unreadable output is a reason, not a failure."""
+    result: CheckerOutput | None = None
+    reason = run.reason
+    if reason is None and run.output is not None:
+        try:
+            result = read_checker(read_kept(directory, run.output, run.output_sha256, "the output of the checker"))
+        except InputError as error:
+            reason = str(error)
+    return MeltdownChecker(
+        **{**dict(run), "reason": reason},
+        version=None if result is None else result.version,
+        findings=() if result is None else result.findings,
+    )
+
+
+def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:
+    """Return how Intel MLC ran, the readings of its output, and the commands of *plan* without a metric."""
+    if log.mlc is None:
+        return None, (), []
+    readings: list[Reading] = []
+    gone: list[NotMeasured] = []
+    runs: list[MlcRun] = []
+    for command in plan.mlc:
+        run = log.mlc_runs.get(command.command)
+        interrupted = run is None and log.attempts[-1].interrupted
+        if run is None:
+            reason: str | None = log.mlc.reason or (INTERRUPTED if interrupted else NO_REASON)
+        else:
+            found: tuple[Reading, ...] = ()
+            reason = run.reason
+            if run.outcome == "ok":
+                try:
+                    found = _mlc_readings(directory, run)
+                except InputError as error:
+                    reason = str(error)
+            runs.append(run.model_copy(update={"reason": reason, "readings": tuple(reading.id for reading in found)}))
+            readings += found
+        if reason is not None:
+            cause: Literal["failed", "interrupted"] = "interrupted" if interrupted else "failed"
+            gone.append(NotMeasured(kind=MLC, what=command.title, reason=reason, cause=cause))
+    return Mlc(**dict(log.mlc), commands=tuple(runs)), tuple(readings), gone
+
+
+def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
+    """Return the readings of the output of a command of Intel MLC. Raises ``InputError`` if it has no metric."""
+    if run.output is None:
+        raise InputError("its output was not kept")
+    content = read_kept(directory, run.output, run.output_sha256, "the output of Intel MLC")
+    found = read_output(content, run.argv or ())
+    return tuple(reading.model_copy(update={"id": f"{MLC}.{run.command}.{reading.id}"}) for reading in found)
+
+
+def _nothing(log: RunLog) -> NotMeasured:
+    began = log.attempts[-1].began
+    reason = began.reason if isinstance(began, NotBegunRecord) else NO_REASON
+    return NotMeasured(kind="run", what="everything", reason=reason, cause="failed")
+
+
+def _attempts(log: RunLog, not_measured: Sequence[NotMeasured]) -> Iterator[Attempt]:
+    """Yield the attempts; one that ended before its last step says why."""
+    for attempt in log.attempts:
+        began = attempt.began
+        if isinstance(began, NotBegunRecord):
+            ended: str | None = began.reason
+        elif attempt.ended is not None:
+            ended = attempt.ended
+        elif attempt.finished_at is None:
+            ended = LOST_CONTROLLER
+        elif attempt.interrupted and (
+            attempt is not log.attempts[-1] or any(gone.cause == "interrupted" for gone in not_measured)
+        ):
+            ended = INTERRUPTED
+        else:
+            ended = None
+        yield Attempt(
+            started_at=began.started_at,
+            finished_at=attempt.finished_at,
+            boot_id=began.boot_id,
+            capture=began.capture,
+            capture_sha256=began.capture_sha256,
+            checks=began.checks,
+            changes=(*attempt.changes, *attempt.switched),
+            unrestored=unrestored((*attempt.changes, *attempt.switched), attempt.faults),
+            ended=ended,
+            health=attempt.health,
+        )
+
+
+def _status(not_measured: list[NotMeasured], *, interrupted: bool) -> RunStatus:
+    causes = {item.cause for item in of_the_run(not_measured)}
+    if interrupted and "interrupted" in causes:
+        return "interrupted"
+    return "complete" if causes <= {"not_planned"} else "incomplete"
