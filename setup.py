@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pyproject.toml cannot say about a wheel.
 
-``calibration/share/`` has what stands beside the package in a checkout, ``calibration/kernels/`` sutprobe for both
+``calibration/share/`` has what stands beside the package in a checkout, ``calibration/probe/`` sutprobe for both
 architectures, built from the sources there.
 """
 
@@ -29,7 +29,7 @@ class BuildPackage(build_py):
             return
         shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
-        pack(Path(self.build_lib) / "calibration" / "kernels")
+        pack(Path(self.build_lib) / "calibration" / "probe")
 
 
 setup(

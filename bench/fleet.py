@@ -55,7 +55,7 @@ class Setting:
     sockets: Path
     profile: str
     steps: tuple[Step, ...]
-    kernels: Path
+    probe: Path
     sha256: str
     forks: int
 
@@ -86,7 +86,7 @@ class Setting:
             "calibration_profile": self.profile,
             "calibration_testbed": "fleet",
             "calibration_results_dir": str(folder / "results"),
-            "sutprobe_prebuilt": str(self.kernels),
+            "sutprobe_prebuilt": str(self.probe),
             "report_site": False,
             "judge_dir": str(folder / "night"),
         }
@@ -132,9 +132,9 @@ def tail(log: Path, lines: int = 15) -> str:
 def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     """Make the plan of this machine, as every simulated SUT will have it, and the stand-in that answers it."""
     steps, source = make_plan(load(Path("/")), load_profile(profile)).steps, source_sha256()
-    sha256 = keep_kernel(work / "kernels", platform.machine(), stand_in(steps, work / "answers", source), source)
+    sha256 = keep_kernel(work / "probe", platform.machine(), stand_in(steps, work / "answers", source), source)
     with tempfile.TemporaryDirectory(prefix="cp-") as sockets:
-        yield Setting(work, Path(sockets), profile, steps, work / "kernels", sha256, forks)
+        yield Setting(work, Path(sockets), profile, steps, work / "probe", sha256, forks)
 
 
 def calibrate(setting: Setting, servers: Servers, folder: Path, **variables: str) -> Iterator[tuple[str, Usage]]:
@@ -196,8 +196,8 @@ def faults_of(results: Path, suts: Sequence[Sut], sha256: str) -> Iterator[str]:
         run = runs[sut.name].run if sut.name in runs else None
         if run is None or run.status != "complete":
             yield f"{sut.name}: the run is {run.status if run else 'missing'}"
-        elif run.kernels is None or run.kernels.sha256 != sha256:
-            yield f"{sut.name}: measured by the program {run.kernels and run.kernels.sha256}, not {sha256}"
+        elif run.probe is None or run.probe.sha256 != sha256:
+            yield f"{sut.name}: measured by the program {run.probe and run.probe.sha256}, not {sha256}"
 
 
 def row_of(usage: Usage, suts: int, stage: str) -> tuple[str, ...]:

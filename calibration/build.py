@@ -2,7 +2,7 @@
 """Cross-build ``sutprobe`` with the pinned compiler wheel; cache it under a hash of everything it depends on.
 
 The controller builds once for the whole lab; a SUT needs no compiler. An installed wheel brings the binaries. They are
-the same, bit for bit, wherever they are built: ``kernels/sutprobe.sha256`` has their hashes.
+the same, bit for bit, wherever they are built: ``probe/sutprobe.sha256`` has their hashes.
 """
 
 import ast
@@ -33,7 +33,7 @@ from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
-SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
+SOURCES_DIRECTORY: Final = Path(__file__).parent / "probe"
 CACHE_DIRECTORY: Final = CACHE
 
 PROGRAM: Final = "sutprobe"
@@ -133,7 +133,7 @@ def compiler_version() -> str:
     except OSError:
         return _ask_compiler()
     identity = f"{program} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
-    kept = CACHE_DIRECTORY / "kernels" / f"compiler-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+    kept = CACHE_DIRECTORY / "probe" / f"compiler-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
@@ -237,7 +237,7 @@ def _exclusive(path: Path) -> Iterator[None]:
 def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
 
-    The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with the three files of a build; the key hashes the
+    The cache is ``<checkout>/.cache/probe/<target>/<key>/`` with the three files of a build; the key hashes the
     sources, the compiler's version, the flags and this file. A cached binary with a wrong hash is rebuilt.
 
     Raises:
@@ -247,7 +247,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     """
     if INSTALLED:
         return prebuilt(SOURCES_DIRECTORY, target)
-    root = (cache_directory or CACHE_DIRECTORY) / "kernels" / target
+    root = (cache_directory or CACHE_DIRECTORY) / "probe" / target
     flags = (*COMMON_FLAGS, BASELINE[target])
     source = source_sha256()
     compiler = compiler_version()

@@ -93,7 +93,7 @@ HEADERS: dict[Target, tuple[str, str]] = {
 }
 """Names of the library's and the kernel's headers, where they are not the target's."""
 
-OF_TESTS = ROOT / "tests" / "kernels"
+OF_TESTS = ROOT / "tests" / "probe"
 """The tests' own programs, which are formatted alike."""
 
 

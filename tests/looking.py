@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.kernels.test_looking import made_table
+from tests.probe.test_looking import made_table
 
 ROOT = Path(__file__).parents[1]
 LONGER = 1.1

@@ -27,7 +27,7 @@ UNAVOIDABLE = (
 SWEEPS = "CALIBRATION_KERNELS_ALL"
 """Set to 1, tests of sutprobe cover whole tables instead of a part."""
 
-sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: kernels-all")
+sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: probe-all")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 

@@ -23,7 +23,7 @@ LLC_SHARE_MIN = 0.5
 """Least share of the reported last-level cache that buffers are sized for, however little a ladder found: what other
 guests or CPUs occupied may be free in a later run, and four times the half is still twice the whole."""
 
-KERNELS = Path(__file__).parent.parent / "kernels"
+SOURCES = Path(__file__).parent.parent / "probe"
 
 TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "arch/*/widths*", "arch/*/lines*")
 """The sources of sutprobe that turn a shape into loads and stores: patterns below the source directory."""
@@ -232,7 +232,7 @@ class CacheReference(Model):
 
 
 @cache
-def traffic_sha256(directory: Path = KERNELS) -> str:
+def traffic_sha256(directory: Path = SOURCES) -> str:
     """Return a hash of names and contents of sutprobe's traffic sources in *directory*.
 
     Raises ``ValueError`` if a pattern matches nothing.

@@ -259,7 +259,7 @@ def uncounted(document: RunDocument) -> list[NotMeasured]:
 
 def provenance(document: RunDocument) -> list[Fact]:
     """Return the origin of the metrics of *document*."""
-    run, kernels = document.run, document.run.kernels
+    run, probe = document.run, document.run.probe
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(
         f"{measurement.clock.source} at {units.frequency(measurement.clock.hz)}"
@@ -281,11 +281,11 @@ def provenance(document: RunDocument) -> list[Fact]:
             "Instrument",
             ", ".join(dict.fromkeys(measurement.instrument for measurement in document.measurements)) or None,
         ),
-        Fact("Kernel bytes, sha256", kernels.sha256 if kernels else None),
-        Fact("Kernel target", kernels.target if kernels else None),
-        Fact("Compiler", kernels.compiler if kernels else None),
-        Fact("Compiler flags", kernels.flags if kernels else None),
-        Fact("Kernel sources, sha256", kernels.source_sha256 if kernels else None),
+        Fact("sutprobe, sha256", probe.sha256 if probe else None),
+        Fact("sutprobe target", probe.target if probe else None),
+        Fact("Compiler", probe.compiler if probe else None),
+        Fact("Compiler flags", probe.flags if probe else None),
+        Fact("sutprobe sources, sha256", probe.source_sha256 if probe else None),
         Fact("Clock", "; ".join(clocks) or None),
         Fact("Context captured", capture.captured_at if capture else None),
         Fact("Captured as", user),

@@ -94,7 +94,7 @@ def document_of(
             started_at=now,
             finished_at=now,
             harness_version=__version__,
-            kernels=None,
+            probe=None,
             status="imported",
         ),
         attempts=(),

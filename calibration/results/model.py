@@ -42,7 +42,7 @@ was ended from outside; earlier measurements are kept. ``not_begun``: nothing wa
 unreachable or unfit. ``imported``: the metrics were read from a text."""
 
 
-class Kernels(Model):
+class ProbeBuild(Model):
     """The sutprobe that measured: the hash is of the file as verified on the SUT before the first step."""
 
     sha256: str
@@ -63,7 +63,7 @@ class Run(Model):
     started_at: UtcTime
     finished_at: UtcTime
     harness_version: str
-    kernels: Kernels | None
+    probe: ProbeBuild | None
     status: RunStatus
 
 

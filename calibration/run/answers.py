@@ -25,9 +25,9 @@ from calibration.results.model import CheckerRun, MlcProgram, MlcRun
 from calibration.run.attempts import session_answers, start_of
 from calibration.run.records import (
     HealthRecord,
-    KernelsRecord,
     MlcProgramRecord,
     Outcome,
+    ProbeRecord,
     RestoredRecord,
     StepRecord,
     SwitchedRecord,
@@ -179,8 +179,8 @@ class Collector:
         self.source_sha256: str | None = None
         self.mlc: MlcProgram | None = None
         for record in records(directory):
-            if isinstance(record, KernelsRecord):
-                self.source_sha256 = record.kernels.source_sha256
+            if isinstance(record, ProbeRecord):
+                self.source_sha256 = record.probe.source_sha256
             elif isinstance(record, MlcProgramRecord):
                 self.mlc = record.program
         self.skip = session_answers(directory, session)

@@ -18,16 +18,16 @@ from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import CAPTURE, RECORDS, RUN, run_directory
-from calibration.results.model import Kernels
+from calibration.results.model import ProbeBuild
 from calibration.results.nights import misdated, night_of
 from calibration.results.store import unwritable
 from calibration.run.records import (
     AttemptRecord,
     CheckerRecord,
-    KernelsRecord,
     MlcCommandRecord,
     NotBegunRecord,
     NoteRecord,
+    ProbeRecord,
     RestoredRecord,
     ResumeRecord,
     StartRecord,
@@ -141,18 +141,18 @@ def record_reason(
     return directory
 
 
-def record_kernels(directory: Path, kernels: Kernels) -> None:
+def record_probe(directory: Path, probe: ProbeBuild) -> None:
     """Record the hash of the sutprobe that will measure, as verified on the SUT.
 
     Raises ``EnvironmentLacksError`` if the run began with another one: its metrics would not belong together.
     """
     for record in records(directory):
-        if isinstance(record, KernelsRecord) and record.kernels.sha256 != kernels.sha256:
+        if isinstance(record, ProbeRecord) and record.probe.sha256 != probe.sha256:
             raise EnvironmentLacksError(
-                f"the run used sutprobe {record.kernels.sha256}, this checkout builds {kernels.sha256}: resume with "
+                f"the run used sutprobe {record.probe.sha256}, this checkout builds {probe.sha256}: resume with "
                 "that version, or start a new run"
             )
-    append_record(directory, KernelsRecord(kernels=kernels))
+    append_record(directory, ProbeRecord(probe=probe))
 
 
 def has_begun(directory: Path) -> bool:

@@ -18,7 +18,7 @@ from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.health import Health
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
-from calibration.results.model import CheckerRun, Kernels, Limit, MlcProgram, MlcRun, OtherRun
+from calibration.results.model import CheckerRun, Limit, MlcProgram, MlcRun, OtherRun, ProbeBuild
 from calibration.results.store import unwritable
 from calibration.sutprobe.document import Surroundings
 
@@ -76,11 +76,11 @@ class ResumeRecord(_Begin):
     capture_sha256: str
 
 
-class KernelsRecord(Model):
+class ProbeRecord(Model):
     """The hash of sutprobe as verified on the SUT."""
 
-    record: Literal["kernels"] = "kernels"
-    kernels: Kernels
+    record: Literal["probe"] = "probe"
+    probe: ProbeBuild
 
 
 class CheckerRecord(Model):
@@ -173,7 +173,7 @@ AttemptRecord = StartRecord | NotBegunRecord | ResumeRecord
 
 Record = (
     AttemptRecord
-    | KernelsRecord
+    | ProbeRecord
     | CheckerRecord
     | MlcProgramRecord
     | MlcCommandRecord

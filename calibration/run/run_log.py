@@ -11,17 +11,17 @@ from calibration.base.tuning import Change, Unrestored, merged, seen_again
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import CommandName
 from calibration.results.health import Health
-from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun
+from calibration.results.model import CheckerRun, MlcProgram, MlcRun, ProbeBuild
 from calibration.run.records import (
     AttemptRecord,
     CheckerRecord,
     EndRecord,
     HealthRecord,
-    KernelsRecord,
     MlcCommandRecord,
     MlcProgramRecord,
     NotBegunRecord,
     NoteRecord,
+    ProbeRecord,
     Record,
     RestoredRecord,
     ResumeRecord,
@@ -53,7 +53,7 @@ class RunLog:
 
     first: StartRecord | NotBegunRecord
     attempts: list[AttemptLog] = field(default_factory=list)
-    kernels: Kernels | None = None
+    probe: ProbeBuild | None = None
     checker: CheckerRun | None = None
     mlc: MlcProgram | None = None
     mlc_runs: dict[CommandName, MlcRun] = field(default_factory=dict)
@@ -126,8 +126,8 @@ def _add(log: RunLog, record: Record) -> None:
     match record:
         case StartRecord() | NotBegunRecord() | ResumeRecord():
             log.attempts.append(AttemptLog(began=record, changes=record.changes))
-        case KernelsRecord():
-            log.kernels = record.kernels
+        case ProbeRecord():
+            log.probe = record.probe
         case CheckerRecord():
             log.checker = record.checker
         case MlcProgramRecord():

@@ -41,7 +41,7 @@ from calibration.measurements.mlc_program import NAME, MlcCommand, Program, read
 from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check, taken_over_check
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
-from calibration.results.model import CheckerRun, Kernels, Limit, MlcProgram
+from calibration.results.model import CheckerRun, Limit, MlcProgram, ProbeBuild
 from calibration.run.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, Collector, read_record
 from calibration.run.attempts import (
     chosen,
@@ -50,7 +50,7 @@ from calibration.run.attempts import (
     mlc_commands,
     outstanding,
     record_attempt,
-    record_kernels,
+    record_probe,
     record_reason,
     start_of,
     unmeasured,
@@ -299,7 +299,7 @@ def _programs(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the plan in the runner's form, with the operator's programs before and after, and all programs."""
     programs = {"sutprobe": built.path.read_bytes()}
-    kernels = Kernels(
+    probe = ProbeBuild(
         sha256=built.sha256,
         target=built.target,
         version=built.version,
@@ -307,7 +307,7 @@ def _programs(
         flags=" ".join(built.flags),
         source_sha256=built.source_sha256,
     )
-    record_kernels(begun.directory, kernels)
+    record_probe(begun.directory, probe)
     left, searched = unmeasured(begun.directory), chosen(begun.directory)
     plan: dict[str, Any] = {
         "seed": begun.plan.seed,
@@ -662,7 +662,7 @@ def adopt(left: Path, results: Path, *, testbed: str | None = None, sut: str | N
     if not told:
         raise InputError(f"{left / RECORDS} is empty")
     record_attempt(directory, start, capture)
-    record_kernels(directory, Kernels(**{**dict(build), "flags": " ".join(build.flags)}))
+    record_probe(directory, ProbeBuild(**{**dict(build), "flags": " ".join(build.flags)}))
     collector = Collector(directory, left.name, lambda *_: None)
     ended = job.started_at + timedelta(seconds=told[-1]["at_s"] - told[0]["at_s"])
     for record in told:

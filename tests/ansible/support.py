@@ -368,7 +368,7 @@ def copy_sutprobe(cache: Path) -> None:
     """Copy the built sutprobe to another cache directory."""
     build(platform.machine())
     sanitized = shutil.ignore_patterns("address", "named", "thread")  # larger, and not for calibrations
-    shutil.copytree(CACHE / "kernels", cache / "kernels", ignore=sanitized)
+    shutil.copytree(CACHE / "probe", cache / "probe", ignore=sanitized)
 
 
 def pack(path: Path, name: str, content: bytes) -> Path:

@@ -142,7 +142,7 @@ def test_measures_every_sut_whatever_the_programs_do(calibrated: Calibrated) -> 
 def test_runs_the_checker_before_measuring_and_mlc_after(calibrated: Calibrated) -> None:
     kinds = [record.record for record in records(calibrated.directory("private"))]
     programs = ["mlc", "meltdown_checker"]
-    assert kinds == ["start", "kernels", *programs, "step", "mlc_command", "mlc_command", "health", "end"]
+    assert kinds == ["start", "probe", *programs, "step", "mlc_command", "mlc_command", "health", "end"]
 
 
 def test_a_run_without_programs_has_no_trace_of_them(calibrated_lab: tuple[Lab, Ended]) -> None:

@@ -24,10 +24,10 @@ def test_a_run_has_a_valid_document_and_a_page(calibrated_lab: tuple[Lab, Ended]
     assert run.relative_to(lab.results).parts[:2] == ("localhost", "localhost")
     document = read_run(run)
     assert document.run.status == "complete"
-    assert document.run.kernels is not None
+    assert document.run.probe is not None
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     page = run / "report" / "page.rst"
-    assert document.run.kernels.sha256 in page.read_text(encoding="utf-8")
+    assert document.run.probe.sha256 in page.read_text(encoding="utf-8")
     assert f"Results: {run}\n" in ended.text
 
 

@@ -32,7 +32,7 @@ def test_the_wheel_has_the_package_with_sutprobe_and_the_shared_directories(whee
         for name in {*files_of_checkout("calibration", *SHARED), *playbooks}
         if not name.startswith("docs/calibration/")
     }
-    built = {f"calibration/kernels/{target}/{name}" for target in TARGETS for name in ("sutprobe", "build.json")}
+    built = {f"calibration/probe/{target}/{name}" for target in TARGETS for name in ("sutprobe", "build.json")}
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if name.startswith("calibration/")}
     assert found == wanted | built | {"calibration/share/ansible.cfg"}
@@ -74,11 +74,11 @@ def test_the_wheel_calibrates_from_an_empty_directory(installed: Installed, tmp_
     output = installed("calibration", "run", "--profile", TINY, "-e", json.dumps(own))
     document = only(installed.place / "results", "*/*/*/run.json")
     assert f"Results: {document.parent}\n" in output
-    assert json.loads(document.read_text())["run"]["kernels"]["sha256"] in SHA256SUMS.read_text()
+    assert json.loads(document.read_text())["run"]["probe"]["sha256"] in SHA256SUMS.read_text()
     assert "valid, complete, 1 measurement" in installed("calibration", "validate", document)
     assert (installed.place / "docs" / "_build" / "html" / "index.html").is_file()
     assert "Idle latency" in installed("calibration", "report", "--text")
     assert "idle_latency" in installed("calibration", "judge", "results", "--json")
     assert {path.name for path in installed.place.iterdir()} == {"results", "docs"}
     assert {path.name for path in installed.home.iterdir()} == {".cache"}
-    assert not {"kernels", "zig"} & {path.name for path in (installed.home / ".cache" / "calibration").iterdir()}
+    assert not {"probe", "zig"} & {path.name for path in (installed.home / ".cache" / "calibration").iterdir()}

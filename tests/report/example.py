@@ -109,8 +109,8 @@ def anonymous(document: RunDocument) -> RunDocument:
     changed = RunDocument.model_validate_json(json.dumps(raw))
     if changed.context is None:
         raise TypeError("a document keeps its context")
-    kernels = changed.run.kernels
-    found = facts(changed.context.parsed, None if kernels is None else kernels.sha256)
+    probe = changed.run.probe
+    found = facts(changed.context.parsed, None if probe is None else probe.sha256)
     return changed.model_copy(update={"facts": found})
 
 

@@ -16,7 +16,7 @@ from calibration.context.model import Context
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
 from tests.event_trees import described, unpack
-from tests.report.report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
+from tests.report.report_documents import FIXTURES, PROBE, RECORDED, parsed_measurements, run_document
 
 MACHINE = "broadwell_ep"
 """The machine of the article with the fastest memory."""
@@ -148,7 +148,7 @@ def counted_document(reads: float = OVERCOUNTED) -> RunDocument:
     return run_document(names=(), profile="counters").model_copy(
         update={
             "context": CapturedContext(parsed=context(), capture="context.tar.gz", capture_sha256="ab" * 32),
-            "facts": facts(context(), KERNELS.sha256),
+            "facts": facts(context(), PROBE.sha256),
             "measurements": (
                 *measured(volume(reads), "counted_volume"),
                 *(

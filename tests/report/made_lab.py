@@ -29,11 +29,11 @@ from calibration.judge.baselines import propose
 from calibration.measurements.base import Step
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.run.attempts import record_kernels
+from calibration.run.attempts import record_probe
 from calibration.run.lifecycle import begin
 from calibration.run.records import EndRecord, StepRecord, append_record
 from tests.machines import CORES_PER_LLC, Machine, answer
-from tests.report.report_documents import KERNELS
+from tests.report.report_documents import PROBE
 from tests.rounds import all_rounds
 
 Sut = tuple[str, str]
@@ -78,7 +78,7 @@ def server_document(machine: Machine = LARGE) -> RunDocument:
         begun = begin(
             Path(folder), testbed="t4", sut="sut1", run_id=RUN_ID, profile="nightly", capture=capture(machine), now=now
         )
-        record_kernels(begun.directory, KERNELS)
+        record_probe(begun.directory, PROBE)
         for step, number, answered in all_rounds(begun.plan.steps, partial(scaled_answer, machine)):
             record = StepRecord(
                 step=step,

@@ -50,12 +50,12 @@ from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import (
     Attempt,
     CapturedContext,
-    Kernels,
     Measurement,
     MeltdownChecker,
     Mlc,
     MlcRun,
     NotMeasured,
+    ProbeBuild,
     Run,
     RunDocument,
 )
@@ -64,7 +64,7 @@ from calibration.sutprobe.document import ProbeDocument, read_document
 from tests.recorded import MEASURED, parts_of
 from tests.rounds import in_rounds
 
-KERNELS = Kernels(
+PROBE = ProbeBuild(
     sha256="0123456789abcdef" * 4,
     target="x86_64",
     version="0.1.0",
@@ -170,7 +170,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         "started_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "finished_at": datetime(2026, 1, 2, 3, 5, 25, tzinfo=UTC),
         "harness_version": "0.1.0",
-        "kernels": KERNELS,
+        "probe": PROBE,
         "status": "complete",
     }
     found = [item for name in (RECORDED if names is None else names) for item in measurements_of(name, machine)]
@@ -186,7 +186,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         run=Run(**{**fields, **run}),
         attempts=(attempt(),),
         context=CapturedContext(parsed=context, capture="context.tar.gz", capture_sha256="ab" * 32),
-        facts=facts(context, KERNELS.sha256),
+        facts=facts(context, PROBE.sha256),
         plan=Plan(
             profile="quick",
             steps=(),
@@ -367,7 +367,7 @@ def not_begun_document() -> RunDocument:
     return document.model_copy(
         update={
             "flags": (flag("NOT_RESTORED", not_restored(left)),),
-            "run": document.run.model_copy(update={"kernels": None}),
+            "run": document.run.model_copy(update={"probe": None}),
             "attempts": (
                 attempt(
                     boot_id=None, capture=None, capture_sha256=None, finished_at=None, ended="the SUT is not reachable"

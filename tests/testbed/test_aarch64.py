@@ -34,8 +34,8 @@ def test_an_aarch64_sut_is_calibrated_over_ssh(
     ended = lab.calibrate(inventory, profile=PROFILE)
     document = lab.document(sut)
     assert document.run.status == "complete", ended.text
-    assert document.run.kernels is not None
-    assert document.run.kernels.target.startswith("aarch64")
+    assert document.run.probe is not None
+    assert document.run.probe.target.startswith("aarch64")
     for measurement in document.measurements:
         values, proof = measurement.values, measurement.pages
         assert values.table.grid(values.drawn[0])[:2] == ((0, 1), (0, 1))

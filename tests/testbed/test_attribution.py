@@ -12,7 +12,7 @@ import pytest
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.tracing import Traced
-from tests.kernels.selftest_build import build_selftest
+from tests.probe.selftest_build import build_selftest
 from tests.testbed.guest import Sut
 from tests.testbed.support import Testbed
 

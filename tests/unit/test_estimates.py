@@ -178,7 +178,7 @@ def test_runs_of_a_step_share_the_buffers_of_a_placement() -> None:
 
 
 def test_buffers_per_mix_match_sutprobe() -> None:
-    source = (ROOT / "calibration" / "kernels" / "load.c").read_text(encoding="utf-8")
+    source = (ROOT / "calibration" / "probe" / "load.c").read_text(encoding="utf-8")
     rows = re.findall(r'\[MIX_\w+\]\s*=\s*\{"([^"]+)",\s*(\d),', source)
     assert {name: int(arrays) for name, arrays in rows} == BUFFERS
 

@@ -21,7 +21,7 @@ from calibration.gates.rules import check_errors
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
-from calibration.results.model import CheckerRun, Kernels
+from calibration.results.model import CheckerRun, ProbeBuild
 from calibration.results.schema import SCHEMA, schema_text
 from calibration.results.store import MAX_FIELDS, WIDE_BYTES, read_run, write_document
 from calibration.run import lifecycle
@@ -31,7 +31,7 @@ from calibration.run.attempts import (
     has_ended,
     newest_unfinished,
     outstanding,
-    record_kernels,
+    record_probe,
     record_reason,
     session_answers,
     unmeasured,
@@ -57,7 +57,7 @@ from tests.unit.test_health import health
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-KERNELS = Kernels(
+PROBE = ProbeBuild(
     sha256="0" * 64, target="x86_64", version="0.1.0", compiler="clang 20", flags="-O2", source_sha256="1" * 64
 )
 
@@ -122,12 +122,12 @@ def test_stored_documents_have_every_field(begun: BegunRun) -> None:
 
 def test_run_document_round_trips(begun: BegunRun) -> None:
     directory = begun.directory
-    record_kernels(directory, KERNELS)
+    record_probe(directory, PROBE)
     end_step(begun, "idle_latency")
     document = finish(directory, now=NOW)
     assert read_run(directory) == document
     assert read_run(directory / RUN) == document
-    assert document.run.kernels == KERNELS
+    assert document.run.probe == PROBE
     (measured,) = document.measurements
     assert measured.kind == "idle_latency"
     assert measured.argv[1] == "latency"
@@ -743,10 +743,10 @@ def test_a_run_is_not_resumed_on_a_sut_that_a_check_refuses(begun: BegunRun) -> 
 
 def test_a_run_is_not_resumed_with_another_sutprobe(begun: BegunRun) -> None:
     directory = begun.directory
-    record_kernels(directory, KERNELS)
-    record_kernels(directory, KERNELS)
+    record_probe(directory, PROBE)
+    record_probe(directory, PROBE)
     with pytest.raises(EnvironmentLacksError, match=r"used sutprobe 0000.*builds 2222"):
-        record_kernels(directory, KERNELS.model_copy(update={"sha256": "2" * 64}))
+        record_probe(directory, PROBE.model_copy(update={"sha256": "2" * 64}))
 
 
 def test_a_lost_controller_is_recorded(begun: BegunRun) -> None:

@@ -27,10 +27,10 @@ from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
 from calibration.preflight.checks import Check
 from calibration.report.summary import outcome
-from calibration.results.model import Kernels, Limit, MlcProgram, RunDocument
+from calibration.results.model import Limit, MlcProgram, ProbeBuild, RunDocument
 from calibration.run import remote, session
 from calibration.run.answers import CANCELLED
-from calibration.run.attempts import mlc_commands, outstanding, record_kernels
+from calibration.run.attempts import mlc_commands, outstanding, record_probe
 from calibration.run.lifecycle import begin, resume, unexamined
 from calibration.run.records import (
     CheckerRecord,
@@ -55,7 +55,7 @@ from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, changed, wait_until
 CAPTURE = (Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SOURCES = "1" * 64
-KERNELS = Kernels(
+PROBE = ProbeBuild(
     sha256="0" * 64, target="x86_64", version="0.1.0", compiler="clang 20", flags="-O2", source_sha256=SOURCES
 )
 DOCUMENT = json.dumps({"status": "ok", "build": {"source_sha256": SOURCES}, "result": {"chosen": [3, 17]}})
@@ -124,7 +124,7 @@ def request_(tmp_path: Path) -> Request:
     """A run that has begun and not been collected, with the plan of a captured machine."""
     made = Request(results=tmp_path / "results", testbed="t1", sut="s1", host="t1-s1", run_id="r1", profile="quick")
     begin(made.results, **made.names, profile="quick", capture=CAPTURE, now=NOW, session=DIRECTORY.rpartition("/")[2])
-    record_kernels(made.directory, KERNELS)
+    record_probe(made.directory, PROBE)
     return made
 
 
@@ -631,7 +631,7 @@ def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller,
 def test_a_resumed_run_measures_what_the_search_of_before_chose(request_: Request, built: BuiltKernel) -> None:
     def steps() -> dict[str, dict[str, Any]]:
         begun = resume(request_.directory, capture=CAPTURE, now=NOW)
-        plan, _ = session._programs(request_, begun, replace(built, sha256=KERNELS.sha256), silent)
+        plan, _ = session._programs(request_, begun, replace(built, sha256=PROBE.sha256), silent)
         return {step["id"]: step for step in plan["steps"]}
 
     before = steps()
@@ -651,7 +651,7 @@ def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: 
 
     def before() -> list[str]:
         begun = resume(made.directory, capture=CAPTURE, now=NOW)
-        plan, programs = session._programs(made, begun, replace(built, sha256=KERNELS.sha256), silent)
+        plan, programs = session._programs(made, begun, replace(built, sha256=PROBE.sha256), silent)
         assert {step["argv"][0] for step in plan["before"]} == programs.keys() - {"sutprobe"}
         return [step["id"] for step in plan["before"]]
 
@@ -1020,7 +1020,7 @@ def test_changes_of_which_the_end_says_nothing_are_not_forgotten(request_: Reque
         session=DIRECTORY.rpartition("/")[2],
         changes=read_changes([{**on, **unknown}, {**pages, **unknown}]),
     )
-    record_kernels(made.directory, KERNELS)
+    record_probe(made.directory, PROBE)
     node = {**pages, "where": "/sys/node0/y", "restored": "0", "restored_by": "run"}
     told = {"record": "restored", "changes": [node], "faults": [END_FAILED.model_dump()]}
     sut = Answers([{"record": "done"}, told], left=(END_FAILED,))
@@ -1061,7 +1061,7 @@ def test_a_later_attempt_that_finds_the_value_from_before_knows_that_it_was_rest
     for before, left in ((found, True), (lost, False)):
         made = replace(request_, run_id=f"r-{left}")
         begin(made.results, **made.names, profile="quick", capture=CAPTURE, now=NOW, changes=lost)
-        record_kernels(made.directory, KERNELS)
+        record_probe(made.directory, PROBE)
         resume(made.directory, capture=CAPTURE, now=NOW, changes=before)
         back = [change.model_copy(update={"restored": change.before, "restored_by": "run"}) for change in before]
         append_record(made.directory, RestoredRecord(changes=tuple(back)))

@@ -104,7 +104,7 @@ OFFLOADED: list[tuple[str, dict[str, str]]] = [
 
 
 FIXED: list[tuple[str, dict[str, str]]] = [
-    # Kernels with masks of 512 CPUs whose file says that 2-7 are isolated: whether that follows from the line.
+    # ProbeBuild with masks of 512 CPUs whose file says that 2-7 are isolated: whether that follows from the line.
     ("isolcpus=2-99", {"4.14": "2-7", "4.15": "", "5.13": "", "5.14": "2-7", "6.0": "2-7", "6.1": ""}),
     ("isolcpus=managed_irq,domain,2-99", {"5.10": "", "5.13": "", "5.14": "2-7", "6.0": "2-7", "6.1": ""}),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from calibration.build import BuiltKernel
 from calibration.sutprobe.document import read_document, read_result
-from tests.kernels.conftest import Finished, Probe
+from tests.probe.conftest import Finished, Probe
 from tests.probe_results import InfoResult, Privilege
 from tests.tools import emulator, require, require_root
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.conftest import Probe, core_hz, run_with_share
+from tests.probe.conftest import Probe, core_hz, run_with_share
 from tests.tools import require_two
 
 VECTOR_BYTES = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}

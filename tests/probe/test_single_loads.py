@@ -12,8 +12,8 @@ import pytest
 
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
-from tests.kernels.conftest import Probe
-from tests.kernels.virtual_clock import TICKS_PER_NS, VirtualRun
+from tests.probe.conftest import Probe
+from tests.probe.virtual_clock import TICKS_PER_NS, VirtualRun
 from tests.tools import require_two
 
 MIB = 1 << 20

@@ -56,7 +56,7 @@ def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
     if os.environ.get("CALIBRATION_BLESS") == "1":
         SHA256SUMS.write_text(found, encoding="utf-8")
     assert SHA256SUMS.read_text(encoding="utf-8") == found, (
-        "if you changed sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/kernels/test_build.py -k bit_for_bit"
+        "if you changed sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/probe/test_build.py -k bit_for_bit"
     )
 
 
@@ -89,7 +89,7 @@ def test_every_c_file_is_listed_once(tmp_path: Path) -> None:
     listed = sources()
     assert len(set(listed)) == len(listed) > 10
     assert {path.suffix for path in listed} == {".c"}
-    copy = tmp_path / "kernels"
+    copy = tmp_path / "probe"
     shutil.copytree(SOURCES_DIRECTORY, copy)
     same = source_sha256(copy)
     assert same == source_sha256()
@@ -100,7 +100,7 @@ def test_every_c_file_is_listed_once(tmp_path: Path) -> None:
 
 def test_no_flag_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the compiler's cache is of no use, and a changed comment compiles everything again."""
-    copy = tmp_path / "kernels"
+    copy = tmp_path / "probe"
     shutil.copytree(SOURCES_DIRECTORY, copy)
     flags: list[list[str]] = []
     monkeypatch.setattr(

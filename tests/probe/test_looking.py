@@ -14,7 +14,7 @@ import pytest
 
 from calibration.build import BASELINE, CACHE_DIRECTORY, COMMON_FLAGS, SOURCES_DIRECTORY
 from calibration.sutprobe.document import read_document
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.tools import require_root
 
 SHARE = 0.03

@@ -23,8 +23,8 @@ from typing import Any, Final
 import capstone
 import pytest
 
-from tests.kernels.binary import X86_64, Instruction, read_instruction
-from tests.kernels.conftest import refuse
+from tests.probe.binary import X86_64, Instruction, read_instruction
+from tests.probe.conftest import refuse
 
 PR_SET_TSC, PR_TSC_SIGSEGV = 26, 2
 TRACEME, SINGLESTEP, GETREGS, SETREGS, TO_SYSCALL, SETOPTIONS = 0, 9, 12, 13, 24, 0x4200

@@ -9,7 +9,7 @@ import pytest
 from calibration.build import subcommands
 from calibration.measurements.instructions import WITHOUT_FLUSH, WITHOUT_STREAMS
 from calibration.sutprobe.document import read_document
-from tests.kernels.conftest import Probe, architecture_of
+from tests.probe.conftest import Probe, architecture_of
 from tests.tools import require_two
 
 SMALL_PLACEMENTS = ("--placements", "2", "--windows", "2")

@@ -9,8 +9,8 @@ import pytest
 from calibration.build import COMMON_FLAGS, TARGETS
 from calibration.measurements.instructions import NON_TEMPORAL, WITHOUT_FLUSH, WITHOUT_STREAMS
 from calibration.measurements.traffic import BUFFERS
-from tests.kernels.conftest import Probe, architecture_of
-from tests.kernels.selftest_build import compile_selftest
+from tests.probe.conftest import Probe, architecture_of
+from tests.probe.selftest_build import compile_selftest
 from tests.tools import emulator, require_two, sweep
 
 LINE_BYTES = {"ppc64le": 128}

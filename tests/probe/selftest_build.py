@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program that asks sutprobe's code for known answers: its sources with a subcommand that no SUT needs.
 
-``python -m tests.kernels.selftest_build PATH`` builds it for this machine.
+``python -m tests.probe.selftest_build PATH`` builds it for this machine.
 """
 
 import platform
@@ -11,7 +11,7 @@ from typing import cast
 
 from calibration import build
 from calibration.build import BASELINE, COMMON_FLAGS, SOURCES_DIRECTORY, TRIPLE, Target
-from tests.kernels.sanitized import SELFTEST
+from tests.probe.sanitized import SELFTEST
 
 
 def compile_selftest(program: Path, triple: str, flags: tuple[str, ...]) -> Path:

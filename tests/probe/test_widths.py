@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.build import BuiltKernel
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.tools import emulator
 
 SVE_BITS = (128, 256, 512, 1024, 2048)

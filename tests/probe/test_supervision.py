@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.suts import wait_until
 from tests.tools import require, require_two
 

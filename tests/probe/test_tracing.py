@@ -16,7 +16,7 @@ import pytest
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.tracing import Traced
-from tests.kernels.conftest import Finished, Probe, abandoned, instances
+from tests.probe.conftest import Finished, Probe, abandoned, instances
 from tests.probe_results import SelftestResult
 from tests.tools import require, require_root
 

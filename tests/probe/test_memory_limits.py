@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.suts import wait_until
 from tests.tools import require, require_two, sweep
 

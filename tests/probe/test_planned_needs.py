@@ -19,7 +19,7 @@ from calibration.measurements.chase import COMPANION_BYTES
 from calibration.measurements.sut import CHAIN_BESIDE
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.tools import require
 from tests.unit.machines import GIB, MIB, machine
 

@@ -12,7 +12,7 @@ from calibration.measurements.traffic_points import setting_of
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.loaded import LoadedResult
-from tests.kernels.conftest import Probe
+from tests.probe.conftest import Probe
 from tests.tools import require_two
 
 MIB = 1 << 20

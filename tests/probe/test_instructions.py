@@ -18,8 +18,8 @@ import pytest
 from unicorn import arm64_const, x86_const
 
 from calibration.build import SYMBOLS, Target, build, strip
-from tests.kernels.binary import Access, Elf, Function, Instruction, disassemble, loops
-from tests.kernels.emulation import LineStore, emulate, emulate_chains
+from tests.probe.binary import Access, Elf, Function, Instruction, disassemble, loops
+from tests.probe.emulation import LineStore, emulate, emulate_chains
 
 DISASSEMBLED: tuple[Target, ...] = ("x86_64", "aarch64")
 """Targets whose loops are written in instructions; elsewhere they are C, and the compiler's."""

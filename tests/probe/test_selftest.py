@@ -11,9 +11,9 @@ import pytest
 
 from calibration.build import SOURCES_DIRECTORY, TARGETS
 from calibration.sutprobe.document import read_document, read_result
-from tests.kernels.conftest import Finished, Probe
-from tests.kernels.sanitized import SELFTEST, Sanitizer, link, program
-from tests.kernels.selftest_build import build_selftest
+from tests.probe.conftest import Finished, Probe
+from tests.probe.sanitized import SELFTEST, Sanitizer, link, program
+from tests.probe.selftest_build import build_selftest
 from tests.probe_results import SelftestCase, SelftestResult
 from tests.tools import emulator, require
 
@@ -105,7 +105,7 @@ A split cycle, a wrong rate, lost or short gaps, a wrong array, threads lost.
 
 
 def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
-    copy = tmp_path / "kernels"
+    copy = tmp_path / "probe"
     shutil.copytree(SOURCES_DIRECTORY, copy)
     files = {copy / "arch/x86_64/streams_sse2.c", *SELFTEST.glob("*.c")}
     for name, right, wrong in SABOTAGE.values():

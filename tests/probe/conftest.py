@@ -16,8 +16,8 @@ import pytest
 
 from calibration.build import TARGETS, BuiltKernel, build
 from calibration.sutprobe.document import read_document
-from tests.kernels.sanitized import SANITIZERS, Sanitizer, program
-from tests.kernels.selftest_build import build_selftest
+from tests.probe.sanitized import SANITIZERS, Sanitizer, program
+from tests.probe.selftest_build import build_selftest
 from tests.tools import emulator
 
 

@@ -26,8 +26,8 @@ from calibration.sutprobe.frequency import FrequencyResult
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.latency import LatencyResult
 from calibration.sutprobe.loaded import LoadedResult, LoadedSearch
-from tests.kernels.conftest import Finished, Probe, core_hz, gap_view, run_with_share
-from tests.kernels.sanitized import link
+from tests.probe.conftest import Finished, Probe, core_hz, gap_view, run_with_share
+from tests.probe.sanitized import link
 from tests.tools import require, require_root, require_two
 
 MIB = 1 << 20

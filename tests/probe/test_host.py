@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from calibration.build import SOURCES_DIRECTORY
-from tests.kernels.sanitized import HOST, link
+from tests.probe.sanitized import HOST, link
 from tests.tools import sweep
 
 PROGRAMS: Final = sorted(path.stem for path in HOST.glob("*.c"))

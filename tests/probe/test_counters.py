@@ -15,7 +15,7 @@ from calibration.sutprobe.counters import Counted, Counters
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
 from calibration.sutprobe.loaded import LoadedResult
-from tests.kernels.conftest import Finished, Probe
+from tests.probe.conftest import Finished, Probe
 from tests.probe_results import CountersResult
 from tests.tools import require, require_root, require_two
 

@@ -7,7 +7,7 @@ import pytest
 
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.firmware import FirmwareResult
-from tests.kernels.conftest import Finished, Probe
+from tests.probe.conftest import Finished, Probe
 from tests.tools import require
 
 

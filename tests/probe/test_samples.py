@@ -12,7 +12,7 @@ from calibration.sutprobe.counters import Samples
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
 from calibration.sutprobe.loaded import LoadedResult
-from tests.kernels.conftest import Finished, Probe
+from tests.probe.conftest import Finished, Probe
 from tests.tools import require_two
 
 MIB = 1 << 20

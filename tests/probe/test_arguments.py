@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibration.sutprobe.document import read_document
-from tests.kernels.conftest import Finished, Probe
+from tests.probe.conftest import Finished, Probe
 from tests.tools import require, require_two
 
 REQUIRED = {

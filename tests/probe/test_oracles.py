@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.binary import Instruction
-from tests.kernels.conftest import Probe
-from tests.kernels.test_instructions import READS, WRITES
-from tests.kernels.virtual_clock import READ_COST, TICKS_PER_NS, VirtualRun
+from tests.probe.binary import Instruction
+from tests.probe.conftest import Probe
+from tests.probe.test_instructions import READS, WRITES
+from tests.probe.virtual_clock import READ_COST, TICKS_PER_NS, VirtualRun
 from tests.tools import require_two
 
 HZ = TICKS_PER_NS * 1e9

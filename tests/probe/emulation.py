@@ -9,7 +9,7 @@ from functools import cache
 import unicorn
 from unicorn import arm64_const, x86_const
 
-from tests.kernels.binary import X86_64, Elf, Function
+from tests.probe.binary import X86_64, Elf, Function
 
 PAGE = 4096
 LINE = 64

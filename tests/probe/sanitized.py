@@ -72,7 +72,7 @@ def program(sanitizer: Sanitizer, directory: Path | None = None) -> Path:
 def library(sanitizer: Sanitizer) -> Path:
     """Return the archive of all sources; only those that changed since the last one are compiled."""
     compiler, flags = require("gcc", "gcc"), (*FLAGS, *SANITIZER_FLAGS[sanitizer], f"-I{SOURCES_DIRECTORY}")
-    directory = CACHE_DIRECTORY / "kernels" / sanitizer
+    directory = CACHE_DIRECTORY / "probe" / sanitizer
     directory.mkdir(parents=True, exist_ok=True)
     archive = directory / f"{_sha256(source_sha256(), compiler, *flags)}.a"
     with (directory / "lock").open("w") as handle:

@@ -18,7 +18,7 @@ import pytest
 
 from calibration.measurements.wakeup import WakeupCondition, WakeupResult
 from calibration.sutprobe.document import read_document, read_result
-from tests.kernels.conftest import Finished, Probe, abandoned
+from tests.probe.conftest import Finished, Probe, abandoned
 from tests.suts import wait_until
 from tests.tools import require, require_root, require_two
 
