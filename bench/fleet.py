@@ -38,7 +38,7 @@ from calibration.profiles import load_profile
 from calibration.results.layout import find_runs, new_run_id
 from calibration.results.store import read_run
 from calibration.run.plan import make_plan
-from tests.servers import Servers, Sut, keep_kernel, stand_in
+from tests.servers import Servers, Sut, keep_probe, stand_in
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOG: Final = "calibrate.log"
@@ -132,7 +132,7 @@ def tail(log: Path, lines: int = 15) -> str:
 def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     """Make the plan of this machine, as every simulated SUT will have it, and the stand-in that answers it."""
     steps, source = make_plan(load(Path("/")), load_profile(profile)).steps, source_sha256()
-    sha256 = keep_kernel(work / "probe", platform.machine(), stand_in(steps, work / "answers", source), source)
+    sha256 = keep_probe(work / "probe", platform.machine(), stand_in(steps, work / "answers", source), source)
     with tempfile.TemporaryDirectory(prefix="cp-") as sockets:
         yield Setting(work, Path(sockets), profile, steps, work / "probe", sha256, forks)
 

@@ -77,7 +77,7 @@ TRIPLE: Final[dict[Target, str]] = {
 
 
 @dataclass(frozen=True)
-class BuiltKernel:
+class BuiltProbe:
     """One built ``sutprobe``: path, hash, and how it was made."""
 
     path: Path
@@ -234,7 +234,7 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
+def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
     """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
 
     The cache is ``<checkout>/.cache/probe/<target>/<key>/`` with the three files of a build; the key hashes the
@@ -268,7 +268,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
             program = strip((work / SYMBOLS).read_bytes())
             (work / PROGRAM).write_bytes(program)
             (work / PROGRAM).chmod(0o755)
-            built = BuiltKernel(
+            built = BuiltProbe(
                 path=final / PROGRAM,
                 sha256=hashlib.sha256(program).hexdigest(),
                 target=target,
@@ -283,13 +283,13 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     return built
 
 
-def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltKernel]:
+def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltProbe]:
     """Return ``sutprobe`` for all ``targets``, built at the same time; errors are those of ``build``."""
     with ThreadPoolExecutor() as builders:
         return list(builders.map(build, targets))
 
 
-def sha256sums(built: Iterable[BuiltKernel]) -> str:
+def sha256sums(built: Iterable[BuiltProbe]) -> str:
     """Return the contents of ``sutprobe.sha256`` for the programs ``built``."""
     return "".join(f"{kernel.sha256}  {kernel.target}/{PROGRAM}\n" for kernel in built)
 
@@ -311,7 +311,7 @@ def pack(directory: Path) -> None:
             shutil.copy2(kernel.path.with_name(name), place)
 
 
-def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
+def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltProbe | None:
     """Return the cached sutprobe, or None if missing or different from its record."""
     binary = final / PROGRAM
     try:
@@ -321,7 +321,7 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
         return None
     if found != recorded:
         return None
-    return BuiltKernel(
+    return BuiltProbe(
         path=binary,
         sha256=found,
         target=target,
@@ -332,7 +332,7 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
     )
 
 
-def prebuilt(directory: Path, target: Target) -> BuiltKernel:
+def prebuilt(directory: Path, target: Target) -> BuiltProbe:
     """Return the sutprobe for ``target`` that was built elsewhere: ``<directory>/<target>/``, as in the cache.
 
     For installed wheels, for a controller on which the compiler wheel does not run, and for builds that a lab has
@@ -363,7 +363,7 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
                 f"{place / PROGRAM} has the {name} {value}, {place / RECORD} says {recorded[name]}; "
                 "copy both from one build"
             )
-    return BuiltKernel(
+    return BuiltProbe(
         path=place / PROGRAM,
         sha256=found,
         target=target,

@@ -244,10 +244,10 @@ def assemble_command(directory: Path, results: Path, testbed: str | None, sut: s
     If DIRECTORY is what `python3 runner.pyz plan.json` left, the run is stored in the results first.
     """
     from calibration.finish import finish  # noqa: PLC0415 - the models are only needed here
-    from calibration.run.session import adopt, is_left  # noqa: PLC0415
+    from calibration.run.session import import_standalone_run, is_standalone_run  # noqa: PLC0415
 
-    if is_left(directory):
-        directory = adopt(directory, results, testbed=testbed, sut=sut)
+    if is_standalone_run(directory):
+        directory = import_standalone_run(directory, results, testbed=testbed, sut=sut)
     document = finish(directory, now=datetime.now(UTC), interrupted=interrupted)
     click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
     if document.run.status != "complete":

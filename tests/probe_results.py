@@ -129,7 +129,7 @@ class Plantings(Model):
     wall_s: float
     plants: tuple[Plant, ...]
     other_threads_share: float
-    told_gaps: int
+    explained_gaps: int
     told_ns: float
     causes: tuple[TracedCause, ...]
     edges: TracedRest

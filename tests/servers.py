@@ -72,7 +72,7 @@ class Sut:
     dead: bool = False
 
 
-def keep_kernel(folder: Path, target: str, program: bytes, source: str) -> str:
+def keep_probe(folder: Path, target: str, program: bytes, source: str) -> str:
     """Write *program* with its build record into *folder*, as a prebuilt sutprobe for *target*; return its sha256."""
     place = folder / target
     place.mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from calibration.base.text import visible
 from calibration.context.loader import open_tree, read_asked
 from calibration.context.tree import Tree
-from calibration.runner.asked import MAX_BYTES, MAX_FILES
+from calibration.runner.requested_files import MAX_BYTES, MAX_FILES
 
 LIVE: Final = "/"
 """The root of this machine, in which everything can be looked for."""

@@ -7,17 +7,17 @@ from typing import Any, Final, NamedTuple
 
 from calibration.audit import readings
 from calibration.audit.cpu_sets import check_cpus
+from calibration.audit.expected import accepts, cpu_list, spread, switch, texts
 from calibration.audit.findings import Finding, outcome_of
 from calibration.audit.kernel_arguments import check_kernel_arguments, last_cpu
 from calibration.audit.readings import Machine, Reading
-from calibration.audit.wanted import accepts, cpu_list, spread, switch, texts
 from calibration.base.comparisons import Kind as Comparison
 from calibration.base.comparisons import words
 from calibration.base.errors import InputError
 from calibration.base.model import Model
 from calibration.context.topology import parse_size
 from calibration.context.vulnerabilities import left_open, state_of
-from calibration.runner.asked import MAX_PATTERNS, fault
+from calibration.runner.requested_files import MAX_PATTERNS, fault
 
 MAX_ITEMS: Final = 1000
 """Most settings of one expected state."""

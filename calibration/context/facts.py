@@ -27,7 +27,7 @@ NONE: Final = "none"
 CLOCK: Final = "measured clock"
 """Name of a fact that is not read from a machine, but a metric of it."""
 
-KERNEL_BYTES_DIGITS: Final = 12
+BUILD_DIGITS: Final = 12
 """First digits of the SHA-256 of sutprobe; enough to tell two builds apart."""
 
 MAX_LISTED: Final = 4
@@ -499,7 +499,7 @@ _SLEEP: Final = (
 )
 
 FACTS: Final = (
-    Fact("kernel bytes", _unread, shown="never", effects=_effect(0, "another sutprobe measured")),  # of the run
+    Fact("sutprobe build", _unread, shown="never", effects=_effect(0, "another sutprobe measured")),  # of the run
     Fact("host name", lambda context: context.capture.hostname, None, fixed=True),
     Fact("system", _system, None),
     Fact("board", _board, None),
@@ -587,7 +587,7 @@ def facts(context: Context, sutprobe_sha256: str | None) -> dict[str, str]:
     Every fact is present on every machine; an unknown one says so.
     """
     found = {fact.name: fact.read(context) or NOT_KNOWN for fact in FACTS if fact.kind is not None}
-    known = {} if sutprobe_sha256 is None else {"kernel bytes": sutprobe_sha256[:KERNEL_BYTES_DIGITS]}
+    known = {} if sutprobe_sha256 is None else {"sutprobe build": sutprobe_sha256[:BUILD_DIGITS]}
     return found | known
 
 

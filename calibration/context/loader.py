@@ -54,8 +54,8 @@ from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_t
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, kernel_of, printable_line
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
-from calibration.runner.asked import MAX_PATTERNS
 from calibration.runner.blanking import blank
+from calibration.runner.requested_files import MAX_PATTERNS
 
 CAPTURE = "/capture.json"
 MAX_CAPTURE_BYTES = 8 * 1024 * 1024

@@ -17,7 +17,7 @@ from calibration.exports.families import PREFIX
 from calibration.exports.history import Value, values
 from calibration.judge.state import State
 from calibration.judge.verdicts import Check
-from calibration.report.tonight import Nights, read_nights, standings
+from calibration.report.lab_status import NightlyHistory, read_nights, standings
 from calibration.results.history import Sut
 
 WORST_OF: Final = "cpu"
@@ -67,7 +67,7 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     return "\n".join((*lines, "# EOF", ""))
 
 
-def _add_states(gauges: _Gauges, nights: Nights) -> set[Sut]:
+def _add_states(gauges: _Gauges, nights: NightlyHistory) -> set[Sut]:
     """Add the states and failures of all SUTs; return the SUTs that are not gone."""
     present = set()
     for standing in standings(nights):

@@ -21,7 +21,15 @@ from calibration.judge.baseline_files import (
     place_of,
 )
 from calibration.judge.drift import analyse
-from calibration.judge.prediction import OUTSIDE, Level, Nights, UnknownSpreadError, is_positive, level_of, predict
+from calibration.judge.prediction import (
+    OUTSIDE,
+    Level,
+    NightlyHistory,
+    UnknownSpreadError,
+    is_positive,
+    level_of,
+    predict,
+)
 from calibration.results.history import History, NightRun, Series
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
@@ -147,7 +155,7 @@ def _proposal(
     results: Path, place: Place, runs: Sequence[_Run], *, by: str, reason: str, metrics: Sequence[str], now: datetime
 ) -> Proposal:
     refused: list[NotAccepted] = []
-    series_of: dict[str, list[tuple[_Run, Series, Nights]]] = {}
+    series_of: dict[str, list[tuple[_Run, Series, NightlyHistory]]] = {}
     for run in runs:
         for series, nights in _series(run, metrics, refused):
             series_of.setdefault(series.metric, []).append((run, series, nights))
@@ -190,7 +198,7 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
         yield "from one SUT: the variance between SUTs is unknown and not included"
 
 
-def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
+def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, NightlyHistory]]:
     """Yield the series of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, DocumentMetric] = {}
@@ -210,7 +218,7 @@ def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> It
         metric = own.metric if own is not None else None
         yield (
             series,
-            Nights(
+            NightlyHistory(
                 values=history.values[row, :end],
                 low=history.low[row, :end],
                 high=history.high[row, :end],
@@ -223,7 +231,7 @@ def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> It
 
 
 def _bounds(
-    series_of_suts: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
+    series_of_suts: Sequence[tuple[_Run, Series, NightlyHistory]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
     """Return the bounds of one metric, or ``None``; add the runs they come from to *used*."""
     series = series_of_suts[0][1]

@@ -18,7 +18,7 @@ from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
 
-INSTRUMENT: Final = "kernel bytes"
+INSTRUMENT: Final = "sutprobe build"
 """Fact of sutprobe itself: it cannot affect a lab's tests, and metrics that change with it say nothing of the SUT."""
 
 MIN_TOLERANCE: Final = 1e-4

@@ -30,7 +30,7 @@ def judge_value(
     if baseline is not None and baseline.bounds.unit != series.unit:
         wrong.append(f"in {series.unit}, but accepted in {baseline.bounds.unit}")
     elif baseline is not None and baseline.bounds.excludes(value):
-        outcome, why = tolerances.weigh(series, baseline.bounds.value, value)
+        outcome, why = tolerances.classify_change(series, baseline.bounds.value, value)
         expected = f"expected {baseline.bounds.words}, {baseline.source}"
         wrong.append(f"{expected}, found {amount(value, series.unit)}{why}")
     if recorded is not None and recorded.outcome == "fail":

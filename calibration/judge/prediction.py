@@ -51,7 +51,7 @@ USUAL_COVERAGE: Final = 0.95
 Floats = NDArray[np.float64]
 
 
-class Nights(NamedTuple):
+class NightlyHistory(NamedTuple):
     """Nightly values of one SUT up to the accepted run, in ascending order; NaN if missing.
 
     ``low`` and ``high`` are the ends of each night's own interval; ``coverage``, ``placements`` and ``rounds`` qualify
@@ -99,12 +99,12 @@ class UnknownSpreadError(ValueError):
     """The variation of a metric is unknown."""
 
 
-def is_positive(nights: Sequence[Nights]) -> bool:
+def is_positive(nights: Sequence[NightlyHistory]) -> bool:
     """Return whether all values of *nights* are positive, so that a logarithmic scale applies."""
     return all(bool((night.values[np.isfinite(night.values)] > 0).all()) for night in nights)
 
 
-def level_of(nights: Nights, *, positive: bool) -> Level:
+def level_of(nights: NightlyHistory, *, positive: bool) -> Level:
     """Return the level of the last of *nights*.
 
     Raises ``UnknownSpreadError`` with too few nights and no interval.
@@ -139,7 +139,7 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
     )
 
 
-def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
+def _begun(own: NDArray[np.intp], nights: NightlyHistory) -> NDArray[np.intp]:
     """Return the nights *own* without leading ones that are still at the level before: dates can be a night off."""
     change = next(
         (
@@ -214,7 +214,7 @@ def _spread(
     *,
     within: float | None,
     least: float,
-    nights: Nights,
+    nights: NightlyHistory,
 ) -> tuple[float, float, Method, str]:
     """Return the standard deviation of a night around its level, its degrees of freedom, and its origin.
 

@@ -66,8 +66,8 @@ class Stability:
         if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
             reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
             return row.verdict(check, "pass", reason, value=value, unit=unit, bound=bound)
-        weigh = self.tolerances.weigh if drift else self.tolerances.weigh_spread
-        outcome, why = weigh(row.series, first.before, last.after)
+        classify_change = self.tolerances.classify_change if drift else self.tolerances.classify_spread
+        outcome, why = classify_change(row.series, first.before, last.after)
         size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
         reason = (
             f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"

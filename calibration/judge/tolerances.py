@@ -60,14 +60,14 @@ class Tolerances:
         own = self._own(metric)
         return row_of(metric).tolerance.fraction if own is None else own.fraction
 
-    def weigh(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+    def classify_change(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
         """Return whether a move of *series* from *before* to *after* fails, and if not, why."""
         fraction = self.fraction(series.metric)
         if abs(after - before) <= fraction * abs(before):
             return "noted", tolerated(fraction)
         return self._unless_better(series, better=(after > before) == (series.better == "higher"))
 
-    def weigh_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+    def classify_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
         """Return the same for a relative standard deviation."""
         fraction = self.fraction(series.metric)
         if 2 * after <= fraction:

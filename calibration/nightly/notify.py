@@ -35,9 +35,9 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.nightly.judgement import GATES, JUDGEMENT, failures
 from calibration.results.history import Sut
 
-TOLD: Final = ".notified.json"
+NOTIFIED: Final = ".notified.json"
 
-MAX_TOLD_BYTES: Final = 1 << 20
+MAX_NOTIFIED_BYTES: Final = 1 << 20
 """Limit for reading the states; those of 1000 SUTs take a tenth."""
 
 TIMEOUT_S: Final = 30.0
@@ -75,7 +75,7 @@ class Notification(Model):
     changes: tuple[Change, ...]
 
 
-class _Told(Model):
+class _Notified(Model):
     states: dict[str, State]
 
 
@@ -108,7 +108,7 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
     states = _states(judgement.verdicts, tested)
     if only is not None:
         states = {sut: state for sut, state in states.items() if sut in only}
-    told = _read(results / TOLD)
+    told = _read(results / NOTIFIED)
     changed = {
         sut: state
         for sut, state in states.items()
@@ -120,7 +120,7 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
         undelivered = _deliver(hook, json.dumps(notification.model_dump(mode="json")).encode())
     known = {"/".join(sut): state for sut, state in states.items() if not (undelivered and sut in changed)}
     kept = told if only is not None or undelivered else {}
-    _write(results / TOLD, {**kept, **known})
+    _write(results / NOTIFIED, {**kept, **known})
     return Outcome(tuple("/".join(sut) for sut in changed), undelivered)
 
 
@@ -164,13 +164,13 @@ def _worded(state: State | None) -> str:
 def _read(path: Path) -> dict[str, State]:
     """Return the states last told. A file that nobody can read is replaced: failures are then told again."""
     try:
-        return _Told.model_validate_json(read_regular(path, MAX_TOLD_BYTES)).states
+        return _Notified.model_validate_json(read_regular(path, MAX_NOTIFIED_BYTES)).states
     except (FileNotFoundError, ValidationError):
         return {}
 
 
 def _write(path: Path, states: dict[str, State]) -> None:
-    content = f"{_Told(states=dict(sorted(states.items()))).to_json()}\n".encode()
+    content = f"{_Notified(states=dict(sorted(states.items()))).to_json()}\n".encode()
     try:
         if not path.is_file() or path.read_bytes() != content:
             write_whole(path, content)

@@ -78,14 +78,16 @@ def check_foreign_load(context: Context, measured: Collection[int], limit: float
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
         why = next((file.reason for file in context.unreadable if file.path == "/load"), "the capture has no snapshots")
-        yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
+        yield Finding("background_load", expected, f"{UNKNOWN}: {why}", "unknown")
         return
     busiest = sorted(seen, key=lambda cpu: (-cpu.busy - cpu.stolen, cpu.cpu))
     over = [cpu for cpu in busiest if _percent(cpu.busy + cpu.stolen) > _percent(limit)]
     named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:MAX_CPUS]]
     if len(over) > MAX_CPUS:
         named.append(f"and {len(over) - MAX_CPUS} more CPUs")
-    yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))
+    yield Finding(
+        "background_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over)
+    )
 
 
 def _percent(share: float) -> float:

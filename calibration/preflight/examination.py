@@ -37,7 +37,7 @@ def evaluate(
     findings = (
         *evaluate_items(expectations.state, Machine(context, files)),
         *check_isolation_kept(context),
-        *check_foreign_load(context, measured, expectations.foreign_load_max),
+        *check_foreign_load(context, measured, expectations.background_load_max),
         *check_free_memory(context, expectations.node_free_bytes, {} if plan is None else plan.full_memory_bytes),
         *check_tasks(context, max((step.tasks for step in steps), default=0)),
         *check_clock_source(context),

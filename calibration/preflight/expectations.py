@@ -20,7 +20,7 @@ class Expectations(Model):
     """What the inventory expects of a SUT; ``state`` are its settings."""
 
     state: tuple[Item, ...] = ()
-    foreign_load_max: float = 0.05
+    background_load_max: float = 0.05
     node_free_bytes: int = 0
     time_offset_max_s: float = 2.0
     effects: dict[str, Declared] = Field(default_factory=dict)
@@ -41,7 +41,7 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
     """
     values = {
         "state": _state(given),
-        "foreign_load_max": _number("foreign_load_max", given, 1.0),
+        "background_load_max": _number("background_load_max", given, 1.0),
         "node_free_bytes": int(_number("node_free_bytes", given, 2.0**62)),
         "time_offset_max_s": _number("time_offset_max_s", given, 1e9),
         "effects": _effects(given.get("effects") or {}),
@@ -98,15 +98,15 @@ def _number(name: str, given: Mapping[str, Any], largest: float) -> float:
 
 def _effects(given: Any) -> dict[str, Declared]:
     if not isinstance(given, Mapping):
-        raise InputError(f"preflight_effects must map checks to effects, not {given!r}")
+        raise InputError(f"preflight_severity must map checks to effects, not {given!r}")
     found: dict[str, Declared] = {}
     for name, effect in given.items():
         if name not in CHECKS:
-            raise InputError(f"preflight_effects has no check {name!r}, only {', '.join(CHECKS)}")
+            raise InputError(f"preflight_severity has no check {name!r}, only {', '.join(CHECKS)}")
         word: Any = "off" if effect is False else effect  # YAML reads a bare off as false
         if word not in get_args(Declared):
             raise InputError(
-                f"preflight_effects: {name} must be one of {', '.join(get_args(Declared))}, not {effect!r}"
+                f"preflight_severity: {name} must be one of {', '.join(get_args(Declared))}, not {effect!r}"
             )
         found[name] = word
     return found

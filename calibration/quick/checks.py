@@ -33,7 +33,7 @@ CheckName = Literal["measured", "restored", "promises", "context", "latency", "b
 SHORTEST: Final = "peak_injection_bandwidth"
 """The kind measured again where only what else is on the SUT is to be looked at again: it takes a second."""
 
-INSTRUMENT: Final = "kernel bytes"
+INSTRUMENT: Final = "sutprobe build"
 """The fact of the run that is no fact of the SUT: which build of sutprobe measured."""
 
 

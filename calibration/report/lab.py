@@ -21,11 +21,11 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import changed_fact
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Family
-from calibration.report.tonight import (
+from calibration.report.lab_status import (
     CHECKS,
     Finding,
-    Nights,
-    Standing,
+    NightlyHistory,
+    SutStatus,
     describe,
     findings,
     listed,
@@ -124,7 +124,7 @@ class Cell(NamedTuple):
 class Row(NamedTuple):
     """One SUT: its standing and its cells."""
 
-    standing: Standing
+    standing: SutStatus
     cells: tuple[Cell, ...]
 
 
@@ -186,8 +186,8 @@ class Fact(NamedTuple):
 class Lab:
     """The SUTs of a lab, or of one of its testbeds, tonight."""
 
-    nights: Nights
-    found: Sequence[Standing]
+    nights: NightlyHistory
+    found: Sequence[SutStatus]
 
     @property
     def failing(self) -> bool:
@@ -298,7 +298,7 @@ class Lab:
             found.setdefault((series.testbed, series.sut), set()).add(column_of(series.metric))
         return found
 
-    def _cells(self, standing: Standing) -> Iterator[Cell]:
+    def _cells(self, standing: SutStatus) -> Iterator[Cell]:
         of: dict[Column, list[NightVerdict]] = {column: [] for column in COLUMNS}
         for verdict in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
             if verdict.metric != RUN and verdict.check != "unreadable":
@@ -341,7 +341,7 @@ class Lab:
             size = 0.0 if change is None or not isfinite(change.size) else abs(change.size) / fraction
         return size
 
-    def _platform(self, standing: Standing) -> str:
+    def _platform(self, standing: SutStatus) -> str:
         facts = {} if standing.newest is None else standing.newest.facts
         processor = facts.get("processor")
         if not processor:

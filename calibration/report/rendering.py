@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibration.base.errors import EnvironmentLacksError
 from calibration.references.library import library, results_of
-from calibration.report.kept import data_of, page_of
+from calibration.report.page_cache import data_of, page_of
 from calibration.results.layout import REPORT, RUN
 from calibration.results.store import stored_run
 

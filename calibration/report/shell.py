@@ -21,7 +21,7 @@ from calibration.base import places
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.text import visible
 from calibration.report import filters
-from calibration.report.kept import report_sha256
+from calibration.report.page_cache import report_sha256
 
 PAGES: Final = "calibration"
 """Folder of the site with the pages of runs."""

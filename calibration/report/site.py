@@ -30,10 +30,10 @@ from calibration.base.places import HOME, SHARE
 from calibration.base.text import visible
 from calibration.references.library import Library, library, results_of
 from calibration.report.environment import html_page
-from calibration.report.kept import Data, data_of, forget_old, page_of
 from calibration.report.lab import NAMES, Lab
+from calibration.report.lab_status import NightlyHistory, SutStatus, read_nights, standings
+from calibration.report.page_cache import Data, data_of, page_of, prune
 from calibration.report.shell import PAGES, build_guide, shell
-from calibration.report.tonight import Nights, Standing, read_nights, standings
 from calibration.report.trends import render_testbed
 from calibration.results.history import Sut
 from calibration.results.layout import RUN, find_runs
@@ -107,7 +107,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
             site = _Site(results, html, suts, nights, found, testbeds)
             _install(html, site.files(unread), output, site.searched)
-            forget_old()
+            prune()
     except OSError as error:
         raise EnvironmentLacksError(
             f"cannot build the site in {CACHE} or write it to {output}: {error.strerror or error}. Free some space or "
@@ -141,7 +141,7 @@ def _stored(results: Path, directory: Path) -> StoredRun:
 
 
 def _with_documents(
-    runs: Sequence[Path], results: Path, nights: Nights | None, found: Sequence[Standing]
+    runs: Sequence[Path], results: Path, nights: NightlyHistory | None, found: Sequence[SutStatus]
 ) -> list[Path]:
     """Return those of *runs* whose documents are on the site.
 
@@ -196,8 +196,8 @@ class _Site:
     results: Path
     html: Path
     suts: Mapping[Sut, Sequence[Kept]]
-    nights: Nights | None
-    found: Sequence[Standing]
+    nights: NightlyHistory | None
+    found: Sequence[SutStatus]
     testbeds: Mapping[str, str]
 
     @cached_property
@@ -266,7 +266,9 @@ class _Site:
         body = self._lab(nights, others, link, list(dict.fromkeys([*damaged, *unread])))
         yield f"{PAGES}/index.html", shell(self.html).around("Calibration data", body)
 
-    def _lab(self, nights: Nights | None, others: Sequence[object], link: object, unreadable: Sequence[str]) -> str:
+    def _lab(
+        self, nights: NightlyHistory | None, others: Sequence[object], link: object, unreadable: Sequence[str]
+    ) -> str:
         return html_page(
             "lab",
             lab=None if nights is None else Lab(nights, self.found),

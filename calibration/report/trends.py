@@ -28,18 +28,18 @@ from calibration.judge.drift import Analysis
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
-from calibration.report.markup import chart_html
-from calibration.report.spark import Spark, spark
-from calibration.report.tonight import (
+from calibration.report.lab_status import (
     Finding,
-    Nights,
-    Standing,
+    NightlyHistory,
+    SutStatus,
     change_text,
     describe,
     failure_order,
     findings,
     signed_percent,
 )
+from calibration.report.markup import chart_html
+from calibration.report.spark import Spark, spark
 from calibration.results.history import NightRun
 
 MAX_DAYS: Final = 365
@@ -119,7 +119,7 @@ Links = Callable[[str, str], str | None]
 
 
 def render_testbed(
-    nights: Nights, testbed: str, found: Sequence[Standing], link: Links
+    nights: NightlyHistory, testbed: str, found: Sequence[SutStatus], link: Links
 ) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
     """Return the pages of *testbed* by path (title, body, and list of sections), and its other files.
 
@@ -132,9 +132,9 @@ def render_testbed(
 class _Testbed:
     """One testbed, while its pages are made."""
 
-    nights: Nights
+    nights: NightlyHistory
     testbed: str
-    found: Sequence[Standing]
+    found: Sequence[SutStatus]
     link: Links
 
     @cached_property

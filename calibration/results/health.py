@@ -115,33 +115,33 @@ class Health(Model):
         return next((counted for counted in self.counters if counted.kind == kind), None)
 
 
-class _Told(BaseModel):
+class _Raw(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class _ToldCounted(_Told):
+class _RawCounted(_Raw):
     read: NonNegativeInt
     lost: list[str]
     changed: dict[str, list[Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]]]
 
 
-class _ToldEnergy(_Told):
+class _RawEnergy(_Raw):
     joules: FiniteFloat | None
     reason: str | None
 
 
-class _ToldHealth(_Told):
+class _RawHealth(_Raw):
     elapsed_s: FiniteFloat
-    counters: dict[CounterKind, _ToldCounted]
+    counters: dict[CounterKind, _RawCounted]
     temperatures_c: dict[str, list[FiniteFloat | None]]
-    energy: dict[str, _ToldEnergy]
+    energy: dict[str, _RawEnergy]
     unreadable: dict[str, str]
 
 
 def read_health(record: Mapping[str, Any]) -> Health | None:
     """Return what a runner's *record* says; ``None`` if it is not such a record, or has more than a machine has."""
     try:
-        told = _ToldHealth.model_validate(dict(record))
+        told = _RawHealth.model_validate(dict(record))
         parts: tuple[Any, ...] = (told.temperatures_c, told.energy, told.unreadable)
         parts += tuple(part for counted in told.counters.values() for part in (counted.lost, counted.changed))
         if told.elapsed_s < 0 or any(len(part) > MAX_ENTRIES for part in parts):
@@ -160,7 +160,7 @@ def read_health(record: Mapping[str, Any]) -> Health | None:
         return None
 
 
-def _counted(kind: CounterKind, told: _ToldCounted) -> Counted:
+def _counted(kind: CounterKind, told: _RawCounted) -> Counted:
     """Return the counters of *kind*. Raises ``ValueError`` if throttling is of anything but CPUs."""
     if kind in THROTTLE_KINDS and not all(re.fullmatch("[0-9]{1,4}", name, re.ASCII) for name in told.changed):
         raise ValueError(f"{kind}: not a CPU among {list(told.changed)[:MAX_NAMED]}")
@@ -175,7 +175,7 @@ def _counted(kind: CounterKind, told: _ToldCounted) -> Counted:
     )
 
 
-def _energy(domain: str, told: _ToldEnergy, elapsed_s: float) -> Energy:
+def _energy(domain: str, told: _RawEnergy, elapsed_s: float) -> Energy:
     joules = told.joules
     return Energy(
         domain=_name(domain),

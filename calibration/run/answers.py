@@ -133,7 +133,7 @@ def judge_answer(
     return outcomes.get(str(told.get("code")), "failed"), reason, document
 
 
-class _Told(BaseModel):
+class _Raw(BaseModel):
     """The form of a record of the runner, whatever its kind."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -158,13 +158,13 @@ class _Told(BaseModel):
 def read_record(line: str) -> Mapping[str, Any]:
     """Return the record of the runner in *line*. Raises ``SutError`` if it is none."""
     try:
-        return _Told.model_validate(read_json(line, len(line))).model_dump()
+        return _Raw.model_validate(read_json(line, len(line))).model_dump()
     except ValueError as error:
         fault = fault_of(error) if isinstance(error, ValidationError) else error
         raise SutError(f"invalid record of the runner: {fault}: {visible(line[:MAX_QUOTED])}") from error
 
 
-class Collector:
+class RecordReader:
     """Turns the records of a SUT's runner into those of the run in *directory*.
 
     The runner's records are in order and each answer becomes one record, so that the number of those kept says where to

@@ -31,11 +31,11 @@ from calibration.run.records import (
     read_kept,
 )
 
-Examine = Callable[[Context, Plan, bytes], Iterable[Check]]
+CheckSut = Callable[[Context, Plan, bytes], Iterable[Check]]
 """Returns the checks of the SUT of a context, with its plan and the capture that it is from."""
 
 
-def unexamined(_context: Context, _plan: Plan, _capture: bytes) -> Iterable[Check]:
+def no_checks(_context: Context, _plan: Plan, _capture: bytes) -> Iterable[Check]:
     """Make no checks."""
     return ()
 
@@ -52,7 +52,7 @@ class BegunRun(NamedTuple):
 
 
 def plan_only(
-    results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool
+    results: Path, *, profile: str, capture: bytes, examine: CheckSut, prefetchers_ok: bool
 ) -> tuple[Plan, tuple[Check, ...]]:
     """Return the plan that a run would begin with, and the checks, without storing anything.
 
@@ -80,7 +80,7 @@ def begin(
     now: datetime,
     boot_id: str | None = None,
     session: str | None = None,
-    examine: Examine = unexamined,
+    examine: CheckSut = no_checks,
     changes: Iterable[Change] = (),
     limits: Iterable[Limit] = (),
     prefetchers_ok: bool = False,
@@ -124,7 +124,7 @@ def resume(
     now: datetime,
     boot_id: str | None = None,
     session: str | None = None,
-    examine: Examine = unexamined,
+    examine: CheckSut = no_checks,
     changes: Iterable[Change] = (),
 ) -> BegunRun:
     """Continue the run in *directory*, and return it with the steps of its plan without a result.

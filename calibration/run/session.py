@@ -34,7 +34,7 @@ from calibration.base.files import read_regular
 from calibration.base.model import UtcTime, complete_models, fault_of, format_time
 from calibration.base.tuning import not_restored
 from calibration.build import RECORD as BUILD
-from calibration.build import BuiltKernel
+from calibration.build import BuiltProbe
 from calibration.counters.tables import tables
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import NAME, MlcCommand, Program, read_program
@@ -42,7 +42,7 @@ from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check, taken_over_check
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
 from calibration.results.model import CheckerRun, Limit, MlcProgram, ProbeBuild
-from calibration.run.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, Collector, read_record
+from calibration.run.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, RecordReader, read_record
 from calibration.run.attempts import (
     chosen,
     has_begun,
@@ -55,7 +55,7 @@ from calibration.run.attempts import (
     start_of,
     unmeasured,
 )
-from calibration.run.lifecycle import BegunRun, Examine, begin, resume
+from calibration.run.lifecycle import BegunRun, CheckSut, begin, resume
 from calibration.run.records import (
     MAX_RECORDS_BYTES,
     EndRecord,
@@ -193,8 +193,8 @@ def calibrate(
     request: Request,
     remote: Remote,
     *,
-    build: Callable[[str], BuiltKernel],
-    examine: Examine,
+    build: Callable[[str], BuiltProbe],
+    examine: CheckSut,
     say: Say,
     planned: Callable[[Plan], None],
     resumed: bool,
@@ -270,7 +270,7 @@ def note(request: Request, reason: str, checks: Iterable[Check] = ()) -> None:
     )
 
 
-def _begin(request: Request, prepared: Prepared, examine: Examine, *, resumed: bool) -> BegunRun:
+def _begin(request: Request, prepared: Prepared, examine: CheckSut, *, resumed: bool) -> BegunRun:
     """Record the start of the run, or of its next attempt, on the captured SUT."""
     found = (taken_over_check(prepared.taken_over),) if prepared.taken_over else ()
     attempt: dict[str, Any] = {
@@ -295,7 +295,7 @@ def _hashes(programs: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _programs(
-    request: Request, begun: BegunRun, built: BuiltKernel, say: Say
+    request: Request, begun: BegunRun, built: BuiltProbe, say: Say
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the plan in the runner's form, with the operator's programs before and after, and all programs."""
     programs = {"sutprobe": built.path.read_bytes()}
@@ -444,7 +444,7 @@ def collect(
     If the SUT is lost for longer than ``reconnect_s``, the run is left to complete there. It is given up at
     *until_s*.
     """
-    collector = Collector(request.directory, directory.rsplit("/", 1)[-1], say)
+    collector = RecordReader(request.directory, directory.rsplit("/", 1)[-1], say)
     try:
         batch = _follow(request, remote, directory, collector, say, until_s=until_s)
     except BaseException as error:
@@ -470,7 +470,7 @@ def collect(
 
 
 def _follow(
-    request: Request, remote: Remote, directory: str, collector: Collector, say: Say, *, until_s: float | None
+    request: Request, remote: Remote, directory: str, collector: RecordReader, say: Say, *, until_s: float | None
 ) -> Batch:
     """Collect the records of the run until it has ended; return the last batch.
 
@@ -613,12 +613,12 @@ class _Build(BaseModel):
 Read = TypeVar("Read", bound=BaseModel)
 
 
-def is_left(directory: Path) -> bool:
+def is_standalone_run(directory: Path) -> bool:
     """Return whether *directory* is what a run without a controller left."""
     return (directory / JOB).is_file()
 
 
-def adopt(left: Path, results: Path, *, testbed: str | None = None, sut: str | None = None) -> Path:
+def import_standalone_run(left: Path, results: Path, *, testbed: str | None = None, sut: str | None = None) -> Path:
     """Store the run in *left*, which ran without a controller, in the results; return its directory there.
 
     Raises ``InputError`` if it is not such a run, or it is there already.
@@ -663,7 +663,7 @@ def adopt(left: Path, results: Path, *, testbed: str | None = None, sut: str | N
         raise InputError(f"{left / RECORDS} is empty")
     record_attempt(directory, start, capture)
     record_probe(directory, ProbeBuild(**{**dict(build), "flags": " ".join(build.flags)}))
-    collector = Collector(directory, left.name, lambda *_: None)
+    collector = RecordReader(directory, left.name, lambda *_: None)
     ended = job.started_at + timedelta(seconds=told[-1]["at_s"] - told[0]["at_s"])
     for record in told:
         collector.take(record, ended, told[-1]["at_s"])

@@ -23,7 +23,7 @@ import struct
 import tarfile
 import time
 
-from calibration.runner import asked, cpusets, devices, profiles
+from calibration.runner import cpusets, devices, profiles, requested_files
 from calibration.runner.blanking import blank_bytes
 from calibration.runner.ranges import format_ranges, parse_ranges
 
@@ -265,7 +265,7 @@ def mask_dmi(table):
     return b"".join(masked) + b"\xff" * (len(table) - offset)
 
 
-class Collector:
+class FileCapture:
     """Files of one root, each read once, with the unreadable and the masked ones."""
 
     def __init__(self, root="/", clock=time.time):
@@ -550,7 +550,7 @@ def collect_last_level_sizes(collector):
 
 def collect(root="/", clock=time.time, patterns=()):
     """Read everything wanted from a root, and what *patterns* ask for; return the :class:`Collector`."""
-    collector = Collector(root, clock)
+    collector = FileCapture(root, clock)
     for pattern in PATTERNS:
         collector.collect(pattern)
     if not collector.names(CPU + "/cpufreq"):
@@ -576,7 +576,7 @@ def collect(root="/", clock=time.time, patterns=()):
             collector.files[path] = b""
     devices.collect(collector)
     collector.files_before_asked = len(collector.files)
-    asked.collect(collector, patterns)
+    requested_files.collect(collector, patterns)
     quiet = isolated_cpus(collector) or cpus_in(collector, CPU + "/nohz_full")
     if quiet or re.search("isolcpus=|rcu[-_]nocbs", collector.text("/proc/cmdline")):  # else there are too many
         collector.collect(THREAD_PATTERN)

@@ -106,7 +106,7 @@ def spawn(made):
 
     command = [*python(), os.path.join(made.path, RUNNER), "keep", made.path]
     systemd_run = shutil.which("systemd-run", path="/usr/bin:/bin")
-    partition = capture.in_partition(capture.Collector())
+    partition = capture.in_partition(capture.FileCapture())
     if os.geteuid() == 0 and systemd_run and os.path.isdir(SYSTEMD) and not partition:
         restoring = shlex.join([*command[:-2], "restore", made.path])
         only = f"if [ -e {shlex.quote(made.path)} ]; then exec {restoring}; fi"

@@ -12,7 +12,7 @@ import re
 import time
 
 from calibration.runner import devices, temperatures
-from calibration.runner.capture import CPU, MAX_FILE_BYTES, Collector, isolated_cpus
+from calibration.runner.capture import CPU, MAX_FILE_BYTES, FileCapture, isolated_cpus
 
 EDAC = "/sys/devices/system/edac/mc"
 POWERCAP = "/sys/class/powercap"
@@ -62,7 +62,7 @@ class Reader:
     """Reads files of *machine*, and keeps why one could not be."""
 
     def __init__(self, machine):
-        self.collector = Collector(machine.root)
+        self.collector = FileCapture(machine.root)
 
     def text(self, path, most_bytes=NAME_BYTES):
         """Return the first *most_bytes* of a file as stripped text; None if it cannot be read."""

@@ -11,7 +11,7 @@ import posixpath
 import re
 from typing import Callable, Iterator
 
-from calibration.runner import asked
+from calibration.runner import requested_files
 
 TUNED = "/etc/tuned"
 SHIPPED = "/usr/lib/tuned"
@@ -224,7 +224,7 @@ def setting_path(plugin: str, name: str) -> str | None:
     if plugin != "sysfs" or not path.startswith("/sys/"):
         return None
     wild = re.search(r"[*?\[{]", path)
-    return path if wild is None or asked.fault(path) is None else None
+    return path if wild is None or requested_files.fault(path) is None else None
 
 
 def files_of(plugin: str, name: str) -> tuple[str, ...]:
@@ -252,7 +252,7 @@ def collect(collector):
     for files in [files for files in named if files][:MAX_SETTINGS]:
         for pattern in files:
             if re.search(r"[*?\[]", pattern):
-                for path in asked.matching(collector, pattern):
-                    asked.copy(collector, path)
+                for path in requested_files.matching(collector, pattern):
+                    requested_files.copy(collector, path)
             else:
                 collector.copy(pattern)

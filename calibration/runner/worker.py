@@ -39,7 +39,7 @@ def keep_off_measured_cpus(machine):
 
     A process in an isolated cpuset partition stays where it began, because nothing balances the load.
     """
-    collector = capture.Collector(machine.root)
+    collector = capture.FileCapture(machine.root)
     quiet = capture.isolated_cpus(collector) | (capture.cpus_in(collector, capture.CPU + "/nohz_full") or set())
     allowed = os.sched_getaffinity(0)
     if allowed & quiet:

@@ -55,8 +55,8 @@ class GapTotals(Model):
 class TracedView(Model):
     """The gaps found while the kernel was traced.
 
-    ``without_tracing`` is the untraced view of the same command; the difference is the cost of tracing. ``told_gaps``
-    are those with a complete trace. ``edges`` is kernel entry and exit, and cache refills.
+    ``without_tracing`` is the untraced view of the same command; the difference is the cost of tracing.
+    ``explained_gaps`` are those with a complete trace. ``edges`` is kernel entry and exit, and cache refills.
     """
 
     clock: Literal["x86-tsc", "mono_raw"]
@@ -66,7 +66,7 @@ class TracedView(Model):
     lost_events: int | None
     with_tracing: GapTotals
     without_tracing: GapTotals
-    told_gaps: int
+    explained_gaps: int
     told_ns: float
     causes: tuple[TracedCause, ...]
     edges: TracedRest

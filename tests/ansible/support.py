@@ -30,7 +30,7 @@ from ansible.plugins.loader import init_plugin_loader
 from calibration.base.places import CACHE
 from calibration.build import build
 from calibration.run.lifecycle import begin
-from tests.servers import keep_kernel
+from tests.servers import keep_probe
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -288,7 +288,7 @@ def stuck(lab: Lab, name: str) -> dict[str, Any]:
     built = build(platform.machine())
     program = STUCK.replace("LOG", str(lab.directory / f"{name}-log")).replace("PROGRAM", str(built.path))
     folder = lab.directory / f"{name}-prebuilt"
-    keep_kernel(folder, built.target, program.encode(), built.source_sha256)
+    keep_probe(folder, built.target, program.encode(), built.source_sha256)
     return {"sutprobe_prebuilt": str(folder)}
 
 

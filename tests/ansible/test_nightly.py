@@ -38,7 +38,7 @@ from calibration.nightly.lock import hold
 from calibration.results.store import read_run
 from calibration.run.records import StepRecord, records
 
-QUIET = {"preflight_effects": {"foreign_load": "off"}}
+QUIET = {"preflight_severity": {"background_load": "off"}}
 """Other load on the test machine does not matter."""
 
 LONG_AGO, LATER = "20200101T000000Z-0001", "20200301T000000Z-0001"

@@ -61,12 +61,12 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "Space for the run's directory: expected at least 1152921504606846976 bytes free at ",
     ),
     "declared": (
-        {"preflight_effects": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
+        {"preflight_severity": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
         "preflight_time_offset_max_s must be a number from 0 to 1e+09, not -1",
     ),
     "effects": (
-        {"preflight_effects": {"kernel": "flag"}},
-        "preflight_effects has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
+        {"preflight_severity": {"kernel": "flag"}},
+        "preflight_severity has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
     ),
     "limits": (
         {"calibration_limits": [{**LIMIT, "unit": "us"}]},
@@ -90,19 +90,19 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
         "Kernel arguments: expected in this order: calibration.test=7, found calibration.test=7: missing",
     ),
     "sysctl": (
-        {"preflight_sysctl": {"vm.max_map_count": "..1"}, "preflight_effects": {"sysctl": "blocking"}},
+        {"preflight_sysctl": {"vm.max_map_count": "..1"}, "preflight_severity": {"sysctl": "blocking"}},
         "sysctl vm.max_map_count: expected ..1, found ",
     ),
     "state": (
-        {"calibration_expected_state": "{lab}/expected.yml", "preflight_effects": {"sysfs": "blocking"}},
+        {"calibration_expected_state": "{lab}/expected.yml", "preflight_severity": {"sysfs": "blocking"}},
         "sysfs /sys/kernel/mm/ksm/sleep_millisecs: expected ..0, found ",
     ),
     "load": (
-        {"preflight_foreign_load_max": 0, "preflight_effects": {"foreign_load": "blocking"}},
+        {"preflight_background_load_max": 0, "preflight_severity": {"background_load": "blocking"}},
         "Other load on the CPUs to be measured: expected at most 0 % of each of CPUs ",
     ),
     "memory": (
-        {"preflight_node_free_bytes": 1 << 60, "preflight_effects": {"free_memory": "blocking"}},
+        {"preflight_node_free_bytes": 1 << 60, "preflight_severity": {"free_memory": "blocking"}},
         f"Memory available on each node: expected at least {1 << 40} MiB available on node 0",
     ),
     "reserved": ({}, "the SUT is reserved by run unknown of unknown for unknown since unknown"),
@@ -129,7 +129,7 @@ def checked(module_lab: Lab) -> Ended:
     hosts = {name: variables for name, (variables, _) in CASES.items()}
     lab = str(module_lab.directory)
     hosts |= {name: json.loads(json.dumps(variables).replace("{lab}", lab)) for name, (variables, _) in UNFIT.items()}
-    hosts |= {"good": good, "good-too": {**good, **own, "preflight_effects": {"bios": False, "microcode": "off"}}}
+    hosts |= {"good": good, "good-too": {**good, **own, "preflight_severity": {"bios": False, "microcode": "off"}}}
     (module_lab.directory / "expected.yml").write_text("sysfs: {/sys/kernel/mm/ksm/sleep_millisecs: ..0}\n")
     play = module_lab.directory / "play.yml"
     play.write_text(PLAY)

@@ -60,7 +60,7 @@ def test_shared_options_have_one_type_description_and_default() -> None:
 
 
 STATED = [
-    ("preflight.rst", "``preflight_foreign_load_max`` (5 %)", 0.05),
+    ("preflight.rst", "``preflight_background_load_max`` (5 %)", 0.05),
     ("preflight.rst", "``preflight_time_offset_max_s`` (2 s)", 2.0),
     ("preflight.rst", "``preflight_remote_free_bytes`` (16 MiB)", 16 << 20),
     ("preflight.rst", "``preflight_results_free_bytes`` (64 MiB)", 64 << 20),
@@ -215,7 +215,7 @@ def test_the_example_inventory_shows_every_setting_and_only_documentation_addres
     assert (first["calibration_profile"], second["calibration_profile"]) == ("full", "nightly")
     assert first["calibration_limits"]
     assert not second["calibration_limits"]
-    assert hosts["testbed1-tg1"]["preflight_effects"]["bios"] == "off"
+    assert hosts["testbed1-tg1"]["preflight_severity"]["bios"] == "off"
 
 
 PLAY = """

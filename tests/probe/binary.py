@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the functions of a built kernel: an ELF file with its symbols, and the instructions of its loops."""
+"""Reads the functions of a built sutprobe: an ELF file with its symbols, and the instructions of its loops."""
 
 import struct
 from collections.abc import Iterator, Sequence

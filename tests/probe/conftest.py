@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The built kernel, and a way to run it that reads its document."""
+"""The built sutprobe, and a way to run it that reads its document."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from calibration.build import TARGETS, BuiltKernel, build
+from calibration.build import TARGETS, BuiltProbe, build
 from calibration.sutprobe.document import read_document
 from tests.probe.sanitized import SANITIZERS, Sanitizer, program
 from tests.probe.selftest_build import build_selftest
@@ -84,22 +84,22 @@ def refuse(constant: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def built_x86_64() -> BuiltKernel:
+def built_x86_64() -> BuiltProbe:
     return build("x86_64")
 
 
 @pytest.fixture(scope="session")
-def built_aarch64() -> BuiltKernel:
+def built_aarch64() -> BuiltProbe:
     return build("aarch64")
 
 
 @pytest.fixture(scope="session")
-def built_ppc64le() -> BuiltKernel:
+def built_ppc64le() -> BuiltProbe:
     return build("ppc64le")
 
 
 @pytest.fixture(scope="session")
-def built_riscv64() -> BuiltKernel:
+def built_riscv64() -> BuiltProbe:
     return build("riscv64")
 
 
@@ -107,7 +107,7 @@ def built_riscv64() -> BuiltKernel:
 def native(request: pytest.FixtureRequest) -> Path:
     if platform.machine() not in TARGETS:
         pytest.skip(f"this machine is none that sutprobe is built for: {platform.machine()}")
-    kernel: BuiltKernel = request.getfixturevalue(f"built_{platform.machine()}")
+    kernel: BuiltProbe = request.getfixturevalue(f"built_{platform.machine()}")
     return kernel.path
 
 
@@ -136,7 +136,7 @@ def cpus() -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def emulated_aarch64(built_aarch64: BuiltKernel) -> Probe:
+def emulated_aarch64(built_aarch64: BuiltProbe) -> Probe:
     """The aarch64 binary, on an emulated processor."""
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")
@@ -148,7 +148,7 @@ def emulated(request: pytest.FixtureRequest) -> Probe:
     """Each binary of another architecture, on an emulated processor."""
     if platform.machine() == request.param:
         pytest.skip(f"{request.param} is native here")
-    kernel: BuiltKernel = request.getfixturevalue(f"built_{request.param}")
+    kernel: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
     return Probe(emulator(request.param), str(kernel.path))
 
 

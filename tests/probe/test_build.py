@@ -17,7 +17,7 @@ from calibration.build import (
     SHA256SUMS,
     SOURCES_DIRECTORY,
     TARGETS,
-    BuiltKernel,
+    BuiltProbe,
     sha256sums,
     source_sha256,
     sources,
@@ -27,12 +27,12 @@ ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
 
 @pytest.fixture(params=TARGETS)
-def built(request: pytest.FixtureRequest) -> BuiltKernel:
-    kernel: BuiltKernel = request.getfixturevalue(f"built_{request.param}")
+def built(request: pytest.FixtureRequest) -> BuiltProbe:
+    kernel: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
     return kernel
 
 
-def test_binary_is_static_and_for_its_target(built: BuiltKernel) -> None:
+def test_binary_is_static_and_for_its_target(built: BuiltProbe) -> None:
     image = built.path.read_bytes()
     assert image[:4] == b"\x7fELF"
     assert struct.unpack_from("<H", image, 18)[0] == ELF_MACHINE[built.target]
@@ -44,12 +44,12 @@ def test_binary_is_static_and_for_its_target(built: BuiltKernel) -> None:
     assert os.access(built.path, os.X_OK)
 
 
-def test_binary_names_no_path_of_the_builder(built: BuiltKernel) -> None:
+def test_binary_names_no_path_of_the_builder(built: BuiltProbe) -> None:
     assert str(Path(build_module.__file__).parent).encode() not in built.path.read_bytes()
 
 
 def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
-    built_x86_64: BuiltKernel, built_aarch64: BuiltKernel, built_ppc64le: BuiltKernel, built_riscv64: BuiltKernel
+    built_x86_64: BuiltProbe, built_aarch64: BuiltProbe, built_ppc64le: BuiltProbe, built_riscv64: BuiltProbe
 ) -> None:
     """CALIBRATION_BLESS=1 writes the hashes after a change of the sources, the flags, the compiler or the version."""
     found = sha256sums((built_x86_64, built_aarch64, built_ppc64le, built_riscv64))
@@ -60,20 +60,20 @@ def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
     )
 
 
-def test_record_says_what_the_bytes_are(built: BuiltKernel) -> None:
+def test_record_says_what_the_bytes_are(built: BuiltProbe) -> None:
     record = json.loads((built.path.parent / "build.json").read_text(encoding="utf-8"))
     assert record["sha256"] == built.sha256 == hashlib.sha256(built.path.read_bytes()).hexdigest()
     assert record["source_sha256"] == built.source_sha256 == source_sha256()
     assert built.compiler.startswith("clang version")
 
 
-def test_second_build_is_the_cached_one(built: BuiltKernel) -> None:
+def test_second_build_is_the_cached_one(built: BuiltProbe) -> None:
     before = built.path.stat().st_mtime_ns
     assert build_module.build(built.target) == built
     assert built.path.stat().st_mtime_ns == before
 
 
-def test_damaged_cache_is_not_trusted(built_x86_64: BuiltKernel, tmp_path: Path) -> None:
+def test_damaged_cache_is_not_trusted(built_x86_64: BuiltProbe, tmp_path: Path) -> None:
     built = built_x86_64
     # A copy: other tests run the program meanwhile.
     kept = tmp_path / "kept"
@@ -128,7 +128,7 @@ def test_compiler_error_is_reported(tmp_path: Path) -> None:
         build_module.compile_to(tmp_path / "broken", "x86_64", tmp_path)
 
 
-def test_two_builds_at_once_agree(built_x86_64: BuiltKernel) -> None:
+def test_two_builds_at_once_agree(built_x86_64: BuiltProbe) -> None:
     program = "from calibration.build import build; print(build('x86_64').sha256)"
     running = [
         subprocess.Popen(

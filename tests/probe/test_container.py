@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from calibration.build import BuiltKernel
+from calibration.build import BuiltProbe
 from calibration.context import Context, load
 from calibration.context.confinement import limits
 from calibration.finish import finish
 from calibration.measurements.plan import Plan
 from calibration.profiles import load_profile
 from calibration.run.plan import CONFINED, make_plan
-from calibration.run.session import adopt
+from calibration.run.session import import_standalone_run
 from calibration.runner.bundle import packed, sources
 from tests.confined import TOP, control_groups, run_in
 from tests.tools import require, require_root, require_two, sweep
@@ -63,7 +63,7 @@ def enter(groups: tuple[Path, ...]) -> Enter:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory, built_x86_64: BuiltKernel, built_aarch64: BuiltKernel) -> Path:
+def runner(tmp_path_factory: pytest.TempPathFactory, built_x86_64: BuiltProbe, built_aarch64: BuiltProbe) -> Path:
     """The runner with sutprobe, in a directory of its own."""
     programs = {
         f"{built.target}/{path.name}": path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_run_stays_within_the_limits(
     done = enter("/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} {runner} plan.json")
     assert done.returncode == 0, done.stdout + done.stderr
     (left,) = tmp_path.glob("calibration-*")
-    document = finish(adopt(left, tmp_path / "results"), now=datetime.now(UTC))
+    document = finish(import_standalone_run(left, tmp_path / "results"), now=datetime.now(UTC))
     assert document.run.status == "complete"
     assert {step.id for step in chosen.steps} == {measured.step for measured in document.measurements}
     assert document.context is not None

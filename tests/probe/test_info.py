@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.build import BuiltKernel
+from calibration.build import BuiltProbe
 from calibration.sutprobe.document import read_document, read_result
 from tests.probe.conftest import Finished, Probe
 from tests.probe_results import InfoResult, Privilege
@@ -120,7 +120,7 @@ def test_plain_user_sees_missing_privileges(public: Path) -> None:
     assert "4096" in found["locked_memory"].found
 
 
-def test_finds_only_instruction_sets_of_an_emulated_processor(built_x86_64: BuiltKernel) -> None:
+def test_finds_only_instruction_sets_of_an_emulated_processor(built_x86_64: BuiltProbe) -> None:
     old, new = (
         info_of(Probe(emulator("x86_64"), "-cpu", model, str(built_x86_64.path))("info")).instruction_sets
         for model in ("Nehalem", "Haswell")
@@ -133,7 +133,7 @@ def test_finds_only_instruction_sets_of_an_emulated_processor(built_x86_64: Buil
 
 
 @pytest.mark.parametrize(("vector", "found"), [("off", None), ("on,sve-default-vector-length=32", 32)])
-def test_the_vector_length_of_an_emulated_processor(built_aarch64: BuiltKernel, vector: str, found: int | None) -> None:
+def test_the_vector_length_of_an_emulated_processor(built_aarch64: BuiltProbe, vector: str, found: int | None) -> None:
     info = info_of(Probe(emulator("aarch64"), "-cpu", f"max,sve={vector}", str(built_aarch64.path))("info"))
     assert info.instruction_sets["neon"]
     assert info.instruction_sets["lse"]

@@ -78,16 +78,16 @@ def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int]
     if "osnoise" not in traced.tracers.split():
         assert traced.osnoise_refused == "this kernel has no osnoise tracer"
     if not view.lost_events:
-        assert view.told_gaps == view.with_tracing.gaps
-    assert view.edges.gaps + view.unexplained.gaps == view.told_gaps
+        assert view.explained_gaps == view.with_tracing.gaps
+    assert view.edges.gaps + view.unexplained.gaps == view.explained_gaps
     whole = view.edges.total_ns + view.unexplained.total_ns + sum(cause.total_ns for cause in view.causes)
     assert whole == pytest.approx(view.told_ns)
     shares = [view.edges.share, view.unexplained.share, *(cause.share for cause in view.causes)]
     assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
-    assert sum(cause.owned for cause in view.causes) == view.told_gaps - view.unexplained.without_events
+    assert sum(cause.owned for cause in view.causes) == view.explained_gaps - view.unexplained.without_events
     for cause in view.causes:
         assert cause.longest_ns <= cause.total_ns + 1
-        assert cause.gaps <= view.told_gaps
+        assert cause.gaps <= view.explained_gaps
         assert (cause.irq is not None) == (cause.kind == "interrupt")
 
 

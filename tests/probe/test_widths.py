@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.build import BuiltKernel
+from calibration.build import BuiltProbe
 from tests.probe.conftest import Probe
 from tests.tools import emulator
 
@@ -26,7 +26,7 @@ def sve_of(bits: int) -> str:
 
 
 @pytest.mark.parametrize("bits", SVE_BITS)
-def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) -> None:
+def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltProbe) -> None:
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")
     probe = emulated("aarch64", sve_of(bits), built_aarch64.path)
@@ -42,7 +42,7 @@ def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) ->
     assert all(point["checked"] and point["width"] == "sve" for point in points)
 
 
-def test_sve_is_refused_where_there_is_none(built_aarch64: BuiltKernel) -> None:
+def test_sve_is_refused_where_there_is_none(built_aarch64: BuiltProbe) -> None:
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")
     probe = emulated("aarch64", "max,sve=off", built_aarch64.path)
@@ -53,7 +53,7 @@ def test_sve_is_refused_where_there_is_none(built_aarch64: BuiltKernel) -> None:
 
 
 @pytest.mark.parametrize(("model", "widths"), [("Nehalem", ["sse2"]), ("Haswell", ["avx2", "sse2"])])
-def test_narrower_x86_processors_are_proved(model: str, widths: list[str], built_x86_64: BuiltKernel) -> None:
+def test_narrower_x86_processors_are_proved(model: str, widths: list[str], built_x86_64: BuiltProbe) -> None:
     probe = emulated("x86_64", model, built_x86_64.path)
     assert probe("info").document["result"]["widths"] == widths
     for width in widths:
@@ -70,7 +70,7 @@ def test_narrower_x86_processors_are_proved(model: str, widths: list[str], built
     [("write_nt", "dc_zva", "neoverse-n1"), ("write_nt", "dc_zva", "max"), ("reads", "ldnp", "neoverse-n1")],
 )
 def test_instructions_of_aarch64_are_proved_or_refused(
-    mix: str, instruction: str, model: str, built_aarch64: BuiltKernel
+    mix: str, instruction: str, model: str, built_aarch64: BuiltProbe
 ) -> None:
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")

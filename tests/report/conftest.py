@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from calibration.report import kept, pictures, shell, site
+from calibration.report import page_cache, pictures, shell, site
 from calibration.report.site import DOCS, build_site
 from calibration.results import index
 from calibration.results.model import RunDocument
@@ -66,7 +66,7 @@ def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "_svg", draw_once)
         patch.setattr(shell, "_sphinx", build_once)
-        patch.setattr(kept, "CACHE", made / "pages")
+        patch.setattr(page_cache, "CACHE", made / "pages")
         patch.setattr(site, "CACHE", own / "sites")
         patch.setattr(index, "CACHE", own / "index")
         yield

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
-from calibration.report.tonight import Nights
+from calibration.report.lab_status import NightlyHistory
 from calibration.results.history import History, NightRun, Series
 from tests.report.report_documents import RUN_ID
 
@@ -39,7 +39,7 @@ def run_id(night: date) -> str:
     return RUN_ID if night == LAST else f"{night:%Y%m%d}T030405Z-0a1b"
 
 
-def made_nights(text: str | None = None) -> Nights:
+def made_nights(text: str | None = None) -> NightlyHistory:
     """Return the forty nights; with a *text*, all that comes from a SUT or an operator is that text."""
     runs: dict[tuple[str, str], dict[date, NightRun]] = {}
     series: list[Series] = []
@@ -78,7 +78,7 @@ def made_nights(text: str | None = None) -> Nights:
     )
     array = np.array(values)
     history = History(NIGHTS, tuple(series), array, array * 0.998, array * 1.002, runs, {})
-    return Nights(history, analyses, verdicts, dict(TITLES))
+    return NightlyHistory(history, analyses, verdicts, dict(TITLES))
 
 
 def _run(testbed: str, sut: str, column: int, text: str | None) -> NightRun:

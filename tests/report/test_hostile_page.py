@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from calibration.references.library import published
-from calibration.report.kept import page_of
 from calibration.report.page import render
+from calibration.report.page_cache import page_of
 from calibration.report.site import build_site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument

@@ -9,8 +9,8 @@ from docutils import nodes
 
 from calibration.base.errors import InputError
 from calibration.formats.csit_page import read_published
-from calibration.report.kept import data_of
 from calibration.report.page import Page, render
+from calibration.report.page_cache import data_of
 from calibration.report.site import build_site
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 from tests.report.goldens import assert_golden

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
-from calibration.report import kept, shell, site
+from calibration.report import page_cache, shell, site
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
 from calibration.results.layout import RUN
@@ -24,7 +24,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Render pages into a cache of the test alone, and leave out the example."""
     monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
-    monkeypatch.setattr(kept, "CACHE", tmp_path / "pages")
+    monkeypatch.setattr(page_cache, "CACHE", tmp_path / "pages")
     return tmp_path / "pages"
 
 
@@ -93,12 +93,12 @@ def test_names_with_the_same_slug_have_their_own_pages(tmp_path: Path, docs: Pat
 
 
 def test_a_misplaced_run_is_omitted_and_listed(tmp_path: Path, docs: Path) -> None:
-    kept = store(run_document(names=()), tmp_path / "results")
-    copy = tmp_path / "results" / "there" / "sut" / kept.name
-    shutil.copytree(kept, copy)
+    stored = store(run_document(names=()), tmp_path / "results")
+    copy = tmp_path / "results" / "there" / "sut" / stored.name
+    shutil.copytree(stored, copy)
     build_site(tmp_path / "results", docs, tmp_path / "html")
     pages = tmp_path / "html" / "calibration"
-    assert f"cannot read there/sut/{kept.name}/run.json: contains the run example-lab/t3-sut2" in html(
+    assert f"cannot read there/sut/{stored.name}/run.json: contains the run example-lab/t3-sut2" in html(
         pages / "index.html"
     )
     assert (pages / "example-lab" / "t3-sut2" / "index.html").is_file()
@@ -172,8 +172,8 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     results = tmp_path / "results"
     store(run_document(names=("idle_latency",)), results)
     rendered = []
-    render = kept.render
-    monkeypatch.setattr(kept, "render", lambda stored, known: rendered.append(stored) or render(stored, known))
+    render = page_cache.render
+    monkeypatch.setattr(page_cache, "render", lambda stored, known: rendered.append(stored) or render(stored, known))
     build_site(results, docs, tmp_path / "html")
     page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
     before = html(page)
@@ -183,7 +183,7 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     store(run_document(names=(), sut="other"), results)
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 2
-    monkeypatch.setattr(kept, "OUTPUT_BYTES", 10)  # larger ones are not read
+    monkeypatch.setattr(page_cache, "OUTPUT_BYTES", 10)  # larger ones are not read
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 4
 
@@ -195,7 +195,7 @@ def test_the_site_uses_the_page_rendered_at_the_end_of_a_run(
     directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
     render_run(directory)
     for name in ("render", "to_html", "_data"):
-        monkeypatch.setattr(kept, name, lambda *_: pytest.fail("made again"))
+        monkeypatch.setattr(page_cache, name, lambda *_: pytest.fail("made again"))
     build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
@@ -206,7 +206,7 @@ def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
     def refuse(*_: object) -> None:
         raise InputError("not valid reStructuredText: line 3")
 
-    monkeypatch.setattr(kept, "to_html", refuse)
+    monkeypatch.setattr(page_cache, "to_html", refuse)
     directory = store(run_document(names=()), tmp_path / "results")
     assert "t3-sut2" in html(render_run(directory))
     with pytest.raises(InputError, match="line 3"):

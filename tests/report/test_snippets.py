@@ -82,7 +82,7 @@ NOT_SHELL = {
     ("docs/guide/nightly.rst", "MAILTO="): "crontab",
     ("docs/guide/nightly.rst", "publish_dir/"): "figure",
     ("docs/guide/normal.rst", "Idle latency"): "output",
-    ("docs/guide/preflight.rst", "preflight_effects:"): "variables",
+    ("docs/guide/preflight.rst", "preflight_severity:"): "variables",
     ("docs/guide/preflight.rst", "preflight_kernel_arguments:"): "variables",
     ("docs/guide/preflight.rst", "calibration_limits:"): "variables",
     ("docs/guide/profiles.rst", "title:"): "profile",

@@ -17,9 +17,9 @@ from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import site
 from calibration.report.lab import SIGNS, Cell, Lab, column_of
+from calibration.report.lab_status import NightlyHistory, findings, standings, summary
 from calibration.report.site import build_site
 from calibration.report.spark import SPARK_PX, spark
-from calibration.report.tonight import Nights, findings, standings, summary
 from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed
 from tests.harmless import check_figure
 from tests.report.made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
@@ -31,7 +31,7 @@ def link(_testbed: str, sut: str) -> str | None:
     return f"{sut}/index.html" if sut != "t3-sut9" else None
 
 
-def rendered(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
+def rendered(nights: NightlyHistory) -> tuple[dict[str, str], dict[str, bytes]]:
     found = [standing for standing in standings(nights) if standing.testbed == TESTBED]
     pages, files = render_testbed(nights, TESTBED, found, link)
     return {name: body for name, (_, body, _) in pages.items()}, files
@@ -43,24 +43,24 @@ def cells(lab: Lab, sut: str) -> dict[str, Cell]:
 
 
 @pytest.fixture(scope="module")
-def nights() -> Nights:
+def nights() -> NightlyHistory:
     return made_nights()
 
 
 @pytest.fixture(scope="module")
-def lab(nights: Nights) -> Lab:
+def lab(nights: NightlyHistory) -> Lab:
     return Lab(nights, standings(nights))
 
 
 @pytest.fixture(scope="module")
-def made(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
+def made(nights: NightlyHistory) -> tuple[dict[str, str], dict[str, bytes]]:
     return rendered(nights)
 
 
 # Tonight
 
 
-def test_suts_are_ordered_by_state(nights: Nights) -> None:
+def test_suts_are_ordered_by_state(nights: NightlyHistory) -> None:
     found = [(standing.sut, standing.state) for standing in standings(nights)]
     assert found == [
         ("t3-sut2", "fails"),
@@ -73,14 +73,14 @@ def test_suts_are_ordered_by_state(nights: Nights) -> None:
     ]
 
 
-def test_a_summary_has_the_worst_failure_and_the_changes(nights: Nights) -> None:
+def test_a_summary_has_the_worst_failure_and_the_changes(nights: NightlyHistory) -> None:
     text = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
     assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; changed: BIOS"
     assert text["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
     assert text["t4-sut1"].startswith("no run this night")
 
 
-def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: Nights) -> None:
+def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: NightlyHistory) -> None:
     row = nights.rows[TESTBED, "t3-sut2", IDLE]
     (change,) = nights.analyses[row].changes
     steadier = Change("spread", SHIFT, 0.002, 0.001, -0.5, (-0.6, -0.4))
@@ -94,7 +94,7 @@ def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: Nights) -> Non
     assert more.change(verdict.model_copy(update={"since": NIGHTS[SHIFT + 1]})) is None
 
 
-def test_failures_of_most_metrics_come_first(nights: Nights) -> None:
+def test_failures_of_most_metrics_come_first(nights: NightlyHistory) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -103,7 +103,7 @@ def test_failures_of_most_metrics_come_first(nights: Nights) -> None:
     assert [len(finding.metrics) for finding in findings(changed)] == [1, 3, 1, 1]
 
 
-def test_a_failed_run_with_values_is_not_missing(nights: Nights) -> None:
+def test_a_failed_run_with_values_is_not_missing(nights: NightlyHistory) -> None:
     missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
     found = standings(replace(nights, verdicts=[*nights.verdicts, missing]))
     assert next(run.state for run in found if run.sut == "t3-sut1") == "fails"
@@ -135,7 +135,7 @@ def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
     assert cells(lab, "t3-sut5")["lat"].step == "none"
 
 
-def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: Nights) -> None:
+def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: NightlyHistory) -> None:
     limit = next(verdict for verdict in nights.verdicts if verdict.check == "limits")
     lacking = limit.model_copy(update={"testbed": "other-lab", "sut": "t4-sut1", "value": None, "outcome": "fail"})
     found = cells(Lab(replace(nights, verdicts=[*nights.verdicts, lacking]), standings(nights)), "t4-sut1")
@@ -147,7 +147,9 @@ def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: Nights) 
     [(90.5, "pass", "same"), (99.0, "fail", "worse2"), (93.0, "fail", "worse"), (86.0, "noted", "better"),
      (80.0, "noted", "better2")],
 )  # fmt: skip
-def test_a_cell_s_step_is_the_deviation_in_tolerances(nights: Nights, value: float, outcome: str, step: str) -> None:
+def test_a_cell_s_step_is_the_deviation_in_tolerances(
+    nights: NightlyHistory, value: float, outcome: str, step: str
+) -> None:
     changed = [
         verdict.model_copy(update={"value": value, "outcome": outcome})
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", IDLE, "limits")
@@ -159,13 +161,13 @@ def test_a_cell_s_step_is_the_deviation_in_tolerances(nights: Nights, value: flo
     assert cell.deviation == pytest.approx((value / 90 - 1) / 0.03, abs=0.01)
 
 
-def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: Nights) -> None:
+def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: NightlyHistory) -> None:
     wide = Tolerances([OwnTolerance(metrics="idle_latency.*", fraction=0.3, reason="it varies")])
     lab = Lab(replace(nights, tolerances=wide), standings(nights))
     assert 0.2 < (cells(lab, "t3-sut2")["lat"].deviation or 0) < 0.3
 
 
-def test_a_value_far_from_an_upper_limit_is_not_better(nights: Nights) -> None:
+def test_a_value_far_from_an_upper_limit_is_not_better(nights: NightlyHistory) -> None:
     changed = [
         verdict.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", GAP.format(2), "limits")
@@ -182,7 +184,7 @@ def test_failing_suts_come_first(lab: Lab) -> None:
     assert {row.standing.sut for row in platform.rows} == {f"t3-sut{n}" for n in range(1, 6)} | {"t4-sut1"}
 
 
-def test_platforms_have_their_own_tables(nights: Nights) -> None:
+def test_platforms_have_their_own_tables(nights: NightlyHistory) -> None:
     found = standings(nights)
     newest = found[0].newest
     assert newest is not None
@@ -193,7 +195,7 @@ def test_platforms_have_their_own_tables(nights: Nights) -> None:
     assert [len(rows) for rows in platforms["AMD EPYC, 2 cores"].tables] == [10, 10, 10]
 
 
-def test_a_failure_of_many_suts_is_listed_once(nights: Nights) -> None:
+def test_a_failure_of_many_suts_is_listed_once(nights: NightlyHistory) -> None:
     verdict = next(verdict for verdict in nights.verdicts if verdict.sut == "t3-sut2" and verdict.check == "drift")
     same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
@@ -204,7 +206,7 @@ def test_a_failure_of_many_suts_is_listed_once(nights: Nights) -> None:
     assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in failures) == 1
 
 
-def test_changed_facts_are_listed_with_changed_metrics(nights: Nights) -> None:
+def test_changed_facts_are_listed_with_changed_metrics(nights: NightlyHistory) -> None:
     history = nights.history
     changed = ("t3-sut1", "t3-sut2", "t3-sut3")
     runs = {
@@ -273,7 +275,7 @@ def test_failures_come_first_and_have_charts(made: tuple[dict[str, str], dict[st
         check_figure(files[path].decode())
 
 
-def test_the_number_of_charts_is_limited(nights: Nights) -> None:
+def test_the_number_of_charts_is_limited(nights: NightlyHistory) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -294,7 +296,9 @@ def test_the_number_of_charts_is_limited(nights: Nights) -> None:
         ((None, None), ""),
     ],
 )
-def test_an_accepted_range_may_be_open(nights: Nights, bound: tuple[float | None, float | None], text: str) -> None:
+def test_an_accepted_range_may_be_open(
+    nights: NightlyHistory, bound: tuple[float | None, float | None], text: str
+) -> None:
     verdicts = [
         item.model_copy(update={"bound": bound}) if item.check == "limits" and "bandwidth" in item.metric else item
         for item in nights.verdicts
@@ -315,7 +319,7 @@ def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, byte
     assert "1 of 9 fail" in text
 
 
-def test_a_testbed_without_failures_says_so(nights: Nights) -> None:
+def test_a_testbed_without_failures_says_so(nights: NightlyHistory) -> None:
     good = [verdict.model_copy(update={"outcome": "pass"}) for verdict in nights.verdicts]
     pages, _ = rendered(replace(nights, verdicts=good))
     assert "Nothing fails." in pages["index.html"]
@@ -323,7 +327,7 @@ def test_a_testbed_without_failures_says_so(nights: Nights) -> None:
     assert '<figure class="chart"' not in pages["index.html"]
 
 
-def test_nights_beyond_a_year_are_not_drawn(nights: Nights) -> None:
+def test_nights_beyond_a_year_are_not_drawn(nights: NightlyHistory) -> None:
     history = nights.history
     old = tuple(night - timedelta(days=MAX_DAYS if place < 5 else 0) for place, night in enumerate(history.nights))
     moved = dict(zip(history.nights, old, strict=True))
@@ -376,7 +380,7 @@ def test_noise_is_not_drawn_as_structure() -> None:
 # Data
 
 
-def test_drawn_values_can_be_downloaded(nights: Nights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+def test_drawn_values_can_be_downloaded(nights: NightlyHistory, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     rows = list(csv.DictReader(gzip.decompress(made[1]["figures.csv.gz"]).decode().splitlines()))
     own = [row for row, series in enumerate(nights.history.series) if series.testbed == TESTBED]
     assert len(rows) == int(np.isfinite(nights.history.values[own]).sum())
@@ -415,7 +419,7 @@ def test_a_site_of_one_run_has_no_nights(tmp_path: Path) -> None:
     assert "tonight" not in (output / "calibration" / "index.html").read_text(encoding="utf-8").lower()
 
 
-def test_the_newest_runs_and_that_of_a_failure_have_documents(nights: Nights, tmp_path: Path) -> None:
+def test_the_newest_runs_and_that_of_a_failure_have_documents(nights: NightlyHistory, tmp_path: Path) -> None:
     runs = [tmp_path / expired.directory for those in nights.history.runs.values() for expired in those.values()]
     found = standings(nights)
     those = {str(document.relative_to(tmp_path)) for document in site._with_documents(runs, tmp_path, nights, found)}

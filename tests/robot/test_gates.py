@@ -186,7 +186,7 @@ def beside(name: str) -> Callable[[], Case]:
 
 SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "something that nobody promises": (
-        beside("foreign_load"),
+        beside("background_load"),
         {"The SUT Is What The Inventory Promises": "Alone: expected none, found run r2"},
     ),
     "a figure without a reference": (

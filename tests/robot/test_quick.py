@@ -128,7 +128,7 @@ def lost(kind: str) -> Change:
 
 NOT_PROMISED = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
 LOADED = MET.model_copy(
-    update={"name": "foreign_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "effect": "flag"}
+    update={"name": "background_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "effect": "flag"}
 )
 FULL = LOADED.model_copy(update={"name": "free_memory", "title": "Memory available", "found": "node 0 3 MiB"})
 

@@ -21,7 +21,7 @@ PROMISED = {
     "preflight_kernel_arguments": "isolcpus=managed_irq,domain,1,3 nohz_full=1,3 rcu_nocbs=1,3",
     "preflight_isolated_cpus": "1,3",
     # an emulated second is shared with whatever else runs where the emulator does
-    "preflight_foreign_load_max": 0.5,
+    "preflight_background_load_max": 0.5,
 }
 """What both SUTs were booted with, in an inventory's words."""
 
@@ -76,7 +76,14 @@ def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list
         assert found["kernel_release"].found == release
         assert found["microcode"].expected.endswith(f"as on {next(item.name for item in suts if item is not sut)}")
         assert document.run.status == "complete"
-        assert {"isolation_kept", "foreign_load", "free_memory", "time", "directory_safe", "cpu_model"} <= found.keys()
+        assert {
+            "isolation_kept",
+            "background_load",
+            "free_memory",
+            "time",
+            "directory_safe",
+            "cpu_model",
+        } <= found.keys()
     scenario(
         "isolated from everything",
         "isolcpus with managed_irq and domain, nohz_full, rcu_nocbs",
@@ -135,11 +142,11 @@ def test_what_disturbs_a_sut_flags_the_run(testbed: Testbed, lab: Lab, suts: lis
     document = lab.document(sut)
     assert document.run.status == "complete"
     found = checks(document)
-    expected = {"foreign_load", "free_memory", "time", "microcode"}
+    expected = {"background_load", "free_memory", "time", "microcode"}
     assert {name for name, verdict in found.items() if verdict.outcome == "not_met"} == {*expected, "clock_source"}
     assert raised(document) == {found[name].title for name in (*expected, "clock_source")}
-    assert "CPU 1 " in found["foreign_load"].found
-    assert f"sh (process {sut.read('cat /run/intruder').strip()})" in found["foreign_load"].found
+    assert "CPU 1 " in found["background_load"].found
+    assert f"sh (process {sut.read('cat /run/intruder').strip()})" in found["background_load"].found
     assert "at least 200 MiB available on node 1" in found["free_memory"].expected
     assert " s behind the controller's" in found["time"].found
     assert abs(float(found["time"].found.split()[0]) - HOUR_S) < HOUR_S / 2

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from calibration.audit.expected import accepts, spread
 from calibration.audit.findings import Finding
 from calibration.audit.kinds import KINDS, MAX_ITEMS, Item, evaluate_items, read_items
 from calibration.audit.learn import learned
 from calibration.audit.readings import Machine
-from calibration.audit.wanted import accepts, spread
 from calibration.base.comparisons import kind_of_file
 from calibration.base.errors import InputError
 from calibration.context.hardware import PciLink
 from calibration.context.model import Dimm
 from calibration.preflight.expectations import read_expectations, read_state
-from calibration.runner.asked import MAX_PATTERNS
+from calibration.runner.requested_files import MAX_PATTERNS
 from tests.captures import FIXTURES, Files, changed, machine_of
 from tests.unit.context.test_firmware import END, dimm
 

@@ -23,7 +23,7 @@ FACTS = {
     "BIOS": "Maker 1.0",
     "DIMMs": "8 x 32 GB at 4800 MT/s",
     "turbo": "on",
-    "kernel bytes": "0123456789ab",
+    "sutprobe build": "0123456789ab",
 }
 
 
@@ -71,9 +71,9 @@ def test_the_most_likely_cause_comes_first(metric: str, order: list[str]) -> Non
 
 
 def test_a_new_sutprobe_is_the_first_suspect() -> None:
-    changes = context_changes(run(FACTS), run({**FACTS, "DIMMs": "7", "kernel bytes": "ba9876543210"}))
+    changes = context_changes(run(FACTS), run({**FACTS, "DIMMs": "7", "sutprobe build": "ba9876543210"}))
     for metric in ("idle_latency.latency_ns", "jitter.cpu1.gaps.max_ns", "core_frequency.scalar.all.spread"):
-        assert likely(changes, metric)[0].fact == "kernel bytes"
+        assert likely(changes, metric)[0].fact == "sutprobe build"
 
 
 def test_only_relevant_facts_are_causes() -> None:

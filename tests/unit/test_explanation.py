@@ -265,7 +265,9 @@ def test_suts_tested_together_share_the_candidates_of_both() -> None:
 
 
 def test_changes_of_the_instrument_are_no_candidates() -> None:
-    known = calibration({("t2", 60): -0.12}, {("t2", 60): {"kernel bytes": "0123"}, ("t2", 1): {"kernel bytes": "abc"}})
+    known = calibration(
+        {("t2", 60): -0.12}, {("t2", 60): {"sutprobe build": "0123"}, ("t2", 1): {"sutprobe build": "abc"}}
+    )
     assert known.candidates["lab", "t2"] == []
     assert outcomes(explanation(throughput({("t2", 60): -0.06}), known)) == {("t2", 60): {"unexplained"}}
 

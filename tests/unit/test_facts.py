@@ -54,7 +54,7 @@ def test_every_machine_has_all_facts(capture: Path, machine: Context) -> None:
     assert list(found) == list(facts(machine, SUTPROBE))
     assert all(found.values())
     assert "None" not in "".join(found.values())
-    assert found["kernel bytes"] == NOT_KNOWN
+    assert found["sutprobe build"] == NOT_KNOWN
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_volatile_and_identifying_data_are_no_facts(machine: Context) -> None:
     ):
         found = facts(context.model_copy(update={"cmdline": parse_cmdline(where)}), SUTPROBE)
         assert found["kernel command line"] == "quiet -- x"
-        assert found["kernel bytes"] == "0123456789ab"
+        assert found["sutprobe build"] == "0123456789ab"
     same = other.model_copy(update={"cmdline": machine.cmdline})
     assert facts(first, SUTPROBE) == facts(same, SUTPROBE)
 
@@ -190,7 +190,7 @@ OTHER = [
     ("tuned profile", "balanced own", "own balanced"),  # the last one prevails
     ("distances between nodes", "10 20; 21 10", "10 21; 20 10"),
     ("NUMA balancing", NOT_KNOWN, "0"),
-    ("kernel bytes", "0123", "3210"),
+    ("sutprobe build", "0123", "3210"),
 ]
 
 

@@ -11,7 +11,7 @@ from calibration.base.errors import InputError
 from calibration.exports.openmetrics import openmetrics
 from calibration.gates.night import read_night
 from calibration.judge.night import judge_night
-from calibration.report.tonight import read_nights, standings
+from calibration.report.lab_status import read_nights, standings
 from calibration.results.find import find_run
 from calibration.results.index import read_history
 from calibration.results.layout import new_run_id

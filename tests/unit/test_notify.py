@@ -19,7 +19,7 @@ from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import Check, NightVerdict, Outcome
 from calibration.nightly import notify as module
-from calibration.nightly.notify import TOLD, Hook, Notification, notify
+from calibration.nightly.notify import NOTIFIED, Hook, Notification, notify
 from tests.suts import gone, wait_until
 
 NIGHT = date(2026, 11, 22)
@@ -207,7 +207,7 @@ def test_a_sut_that_left_the_lab_is_forgotten(lab: Lab, sink: Sink) -> None:
     lab.notify(Hook([], sink.url))
     lab.judged(verdict("a", "fail"))
     assert lab.notify(Hook([], sink.url)).changed == ()
-    assert json.loads((lab.results / TOLD).read_bytes()) == {"states": {"t1/a": "fails"}}
+    assert json.loads((lab.results / NOTIFIED).read_bytes()) == {"states": {"t1/a": "fails"}}
 
 
 @pytest.mark.parametrize("code", [302, 307, 404, 500])
@@ -353,7 +353,7 @@ def test_a_command_that_prints_without_end_or_reads_nothing_is_no_problem(
     monkeypatch.setattr(module, "TIMEOUT_S", 2.0)
     lab.judged(*(verdict(f"sut-{number}", "fail", reason="x" * 400) for number in range(1000)))
     assert lab.notify(Hook(["true"], "")).undelivered == ()
-    (lab.results / TOLD).unlink()
+    (lab.results / NOTIFIED).unlink()
     assert lab.notify(Hook(["yes"], "")).undelivered == ("notify_command has not ended within 2 s",)
     assert len(lab.notify(Hook(["head", "-c", "99999999", "/dev/zero"], "")).changed) == 1000, "told again"
 
@@ -371,19 +371,19 @@ def test_if_one_of_two_fails_both_are_told_again(
 
 def test_states_that_cannot_be_read_are_told_again(lab: Lab, sink: Sink) -> None:
     lab.judged(verdict("a", "fail"))
-    (lab.results / TOLD).write_text('{"states": {"t1/a": "unheard of"}}')
+    (lab.results / NOTIFIED).write_text('{"states": {"t1/a": "unheard of"}}')
     assert lab.notify(Hook([], sink.url)).changed == ("t1/a",)
     assert lab.notify(Hook([], sink.url)).changed == ()
 
 
 def test_states_are_no_link_and_can_be_written(lab: Lab, sink: Sink, tmp_path: Path) -> None:
     lab.judged(verdict("a", "fail"))
-    (lab.results / TOLD).symlink_to(tmp_path / "elsewhere")
+    (lab.results / NOTIFIED).symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_text('{"states": {}}')
     with pytest.raises(InputError, match="a symbolic link; remove it"):
         lab.notify(Hook([], sink.url))
-    (lab.results / TOLD).unlink()
-    (lab.results / TOLD).mkdir()
+    (lab.results / NOTIFIED).unlink()
+    (lab.results / NOTIFIED).mkdir()
     with pytest.raises(InputError, match="not a regular file"):
         lab.notify(Hook([], sink.url))
 

@@ -10,7 +10,7 @@ from calibration.base.statistics import estimate
 from calibration.judge.drift import Change
 from calibration.judge.prediction import (
     Level,
-    Nights,
+    NightlyHistory,
     Predicted,
     UnknownSpreadError,
     is_positive,
@@ -29,14 +29,14 @@ def nights(
     coverage: float | None = None,
     placements: int | None = None,
     rounds: int | None = None,
-) -> Nights:
+) -> NightlyHistory:
     values = np.array([np.nan if value is None else value for value in figures], dtype=np.float64)
     half = np.nan if half_width is None else half_width
     analysis = steady(values.tolist(), changes)
-    return Nights(values, values * (1 - half), values * (1 + half), analysis, coverage, placements, rounds)
+    return NightlyHistory(values, values * (1 - half), values * (1 + half), analysis, coverage, placements, rounds)
 
 
-def made(of: Nights) -> tuple[Level, Predicted]:
+def made(of: NightlyHistory) -> tuple[Level, Predicted]:
     level = level_of(of, positive=is_positive([of]))
     return level, predict([level], positive=is_positive([of]))
 

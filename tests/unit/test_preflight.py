@@ -99,7 +99,7 @@ def test_several_arguments_in_one_value_are_compared_singly(isolated: Context) -
 def test_without_expectations_nothing_is_checked(isolated: Context) -> None:
     names = {check.name for check in evaluate(isolated, Known(), read_expectations({}))}
     assert names.isdisjoint({"kernel_arguments", "kernel_release", "isolated_cpus", *AGREED})
-    assert {"isolation_kept", "foreign_load", "free_memory", "clock_source"} == names
+    assert {"isolation_kept", "background_load", "free_memory", "clock_source"} == names
 
 
 SAME = [
@@ -363,7 +363,7 @@ LOOP = BusyProcess(pid=4711, name="stress", share=0.97, cpus=(2,))
 
 
 def test_an_idle_machine_reports_its_busiest_cpu(isolated: Context) -> None:
-    check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "foreign_load")
+    check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "background_load")
     assert (check.outcome, check.found) == (
         "met",
         "over 1.0 s: CPU 5 3 %, used by no visible process",
@@ -372,11 +372,12 @@ def test_an_idle_machine_reports_its_busiest_cpu(isolated: Context) -> None:
 
 
 def test_a_busy_measured_cpu_is_reported(isolated: Context) -> None:
-    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load")
+    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "background_load")
     assert (check.outcome, check.effect) == ("not_met", "flag")
     assert check.found == "over 1.0 s: CPU 2 97 %, used by stress (process 4711)"
     assert (
-        found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", foreign_load_max=0.98).outcome == "met"
+        found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "background_load", background_load_max=0.98).outcome
+        == "met"
     )
 
 
@@ -395,7 +396,7 @@ def test_load_is_compared_as_it_is_shown(
     isolated: Context, share: tuple[float, float], limit: float, outcome: str, words: tuple[str, str]
 ) -> None:
     idle = dict.fromkeys(range(8), (0.0, 0.0))
-    check = found(busy(isolated, {**idle, 2: share}), "foreign_load", foreign_load_max=limit)
+    check = found(busy(isolated, {**idle, 2: share}), "background_load", background_load_max=limit)
     assert (check.outcome, words[0] in check.expected) == (outcome, True)
     assert words[1] in check.found
 
@@ -403,15 +404,15 @@ def test_load_is_compared_as_it_is_shown(
 def test_load_on_other_cpus_counts_only_on_a_shared_core(isolated: Context) -> None:
     step = make_plan(isolated, load_profile("quick")).steps[0].model_copy(update={"cpus": (3,)})
     plan = make_plan(isolated, load_profile("quick")).model_copy(update={"steps": (step,)})
-    assert found(busy(isolated, {**QUIET, 5: (0.97, 0.0)}), "foreign_load", plan=plan).outcome == "met"
+    assert found(busy(isolated, {**QUIET, 5: (0.97, 0.0)}), "background_load", plan=plan).outcome == "met"
     assert isolated.siblings(3) == (2, 3)
-    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "foreign_load", plan=plan)
+    check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "background_load", plan=plan)
     assert check.outcome == "not_met"
     assert "CPU 2 (shares a core with a measured one) 97 %" in check.found
 
 
 def test_stolen_time_is_load(isolated: Context) -> None:
-    check = found(busy(isolated, {**QUIET, 1: (0.0, 0.5)}), "foreign_load")
+    check = found(busy(isolated, {**QUIET, 1: (0.0, 0.5)}), "background_load")
     assert (check.outcome, check.found) == ("not_met", "over 1.0 s: CPU 1 50 %, 50 % of it stolen by the hypervisor")
 
 
@@ -423,16 +424,16 @@ def test_lists_of_busy_cpus_and_processes_are_bounded(isolated: Context) -> None
         cpus,
         *processes,
     )
-    text = found(everywhere, "foreign_load").found
+    text = found(everywhere, "background_load").found
     assert text.endswith("and 12 more CPUs")
     assert "p (process 0), p (process 1), p (process 2), 2 more" in text
 
 
 def test_unknown_load_does_not_pass(isolated: Context) -> None:
-    check = found(isolated, "foreign_load")
+    check = found(isolated, "background_load")
     assert (check.outcome, check.found) == ("unknown", "unknown: the capture has no snapshots")
     noted = (Unreadable(path="/load", reason="not watched: too slow"),)
-    assert "too slow" in found(isolated.model_copy(update={"unreadable": noted}), "foreign_load").found
+    assert "too slow" in found(isolated.model_copy(update={"unreadable": noted}), "background_load").found
 
 
 # Memory
@@ -730,7 +731,7 @@ def test_effects_can_be_set(isolated: Context) -> None:
     promised = {"kernel_arguments": "nosmt", "effects": {"kernel_arguments": "flag", "clock_source": "blocking"}}
     checks = evaluate(clocked(isolated, "hpet", guest=False), Known(), read_expectations(promised))
     effects = {check.name: check.effect for check in checks if check.failed}
-    assert effects == {"kernel_arguments": "flag", "foreign_load": "flag", "clock_source": "blocking"}
+    assert effects == {"kernel_arguments": "flag", "background_load": "flag", "clock_source": "blocking"}
     reason = refusal(checks)
     assert reason is not None
     assert reason.startswith("Invariant clock source: expected tsc, and the processor flags")
@@ -749,13 +750,13 @@ def test_a_check_that_is_off_is_omitted(isolated: Context) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"effects": {"kernel": "flag"}}, "preflight_effects has no check 'kernel', only kernel_arguments, "),
-        ({"effects": {"architecture": "off"}}, "preflight_effects has no check 'architecture'"),
+        ({"effects": {"kernel": "flag"}}, "preflight_severity has no check 'kernel', only kernel_arguments, "),
+        ({"effects": {"architecture": "off"}}, "preflight_severity has no check 'architecture'"),
         (
             {"effects": {"time": "warn"}},
-            "preflight_effects: time must be one of blocking, flag, off, not 'warn'",
+            "preflight_severity: time must be one of blocking, flag, off, not 'warn'",
         ),
-        ({"effects": ["time"]}, "preflight_effects must map checks to effects"),
+        ({"effects": ["time"]}, "preflight_severity must map checks to effects"),
         ({"isolated_cpus": "2-"}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none: "),
         ({"isolated_cpus": [2]}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none, not [2]"),
         (
@@ -771,8 +772,8 @@ def test_a_check_that_is_off_is_omitted(isolated: Context) -> None:
         ({"kernel_arguments": {True: "1"}}, "not True to '1'"),
         ({"kernel_arguments": {"quiet": "a\x07"}}, "preflight_kernel_arguments: expected kernel arguments, not"),
         ({"kernel_release": "6\x07"}, "preflight_kernel_release: not a printable text"),
-        ({"foreign_load_max": 5}, "preflight_foreign_load_max must be a number from 0 to 1, not 5"),
-        ({"foreign_load_max": "much"}, "not 'much'"),
+        ({"background_load_max": 5}, "preflight_background_load_max must be a number from 0 to 1, not 5"),
+        ({"background_load_max": "much"}, "not 'much'"),
         ({"node_free_bytes": -1}, "preflight_node_free_bytes must be a number from 0 to 4.61169e+18, not -1"),
         ({"time_offset_max_s": float("nan")}, "preflight_time_offset_max_s must be a number from 0 to 1e+09, not nan"),
         ({"time_offset_max_s": True}, "not True"),
@@ -785,7 +786,7 @@ def test_invalid_expectations_are_refused(given: dict[str, Any], words: str) -> 
 
 
 def test_numbers_may_be_text() -> None:
-    assert read_expectations({"foreign_load_max": "0.1", "isolated_cpus": 3}).foreign_load_max == 0.1
+    assert read_expectations({"background_load_max": "0.1", "isolated_cpus": 3}).background_load_max == 0.1
 
 
 def test_results_survive_the_playbook() -> None:

@@ -22,7 +22,7 @@ import pytest
 from calibration.base.commandline import cleanup_command
 from calibration.base.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.base.tuning import Unrestored, read_changes
-from calibration.build import BuiltKernel
+from calibration.build import BuiltProbe
 from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
 from calibration.preflight.checks import Check
@@ -31,7 +31,7 @@ from calibration.results.model import Limit, MlcProgram, ProbeBuild, RunDocument
 from calibration.run import remote, session
 from calibration.run.answers import CANCELLED
 from calibration.run.attempts import mlc_commands, outstanding, record_probe
-from calibration.run.lifecycle import begin, resume, unexamined
+from calibration.run.lifecycle import begin, no_checks, resume
 from calibration.run.records import (
     CheckerRecord,
     EndRecord,
@@ -225,7 +225,7 @@ def test_nothing_is_lost_or_kept_twice_whenever_the_controller_is_killed(
 
 def test_answers_after_the_recorded_end_belong_to_a_new_attempt(request_: Request) -> None:
     names, answers = planned(request_), everything(request_)
-    collector = session.Collector(request_.directory, DIRECTORY.rpartition("/")[2], lambda *_: None)
+    collector = session.RecordReader(request_.directory, DIRECTORY.rpartition("/")[2], lambda *_: None)
     for record in map(session.read_record, map(json.dumps, answers[:3])):
         collector.take(record, NOW, 100.0)
     end(request_, interrupted=True)
@@ -450,12 +450,12 @@ class Fresh(Answers):
         self.plan, self.programs = plan, programs
 
 
-def calibrated(made: Request, sut: Fresh, built: BuiltKernel, **changes: Any) -> int:
-    usual = {"build": lambda _: built, "examine": unexamined, "say": silent, "planned": lambda _: None}
+def calibrated(made: Request, sut: Fresh, built: BuiltProbe, **changes: Any) -> int:
+    usual = {"build": lambda _: built, "examine": no_checks, "say": silent, "planned": lambda _: None}
     return calibrate(made, sut, **{**usual, "resumed": False, **changes})  # type: ignore[arg-type]
 
 
-def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltKernel) -> None:
+def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltProbe) -> None:
     made = replace(
         request_,
         run_id="r2",
@@ -486,7 +486,7 @@ def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltKe
     assert any(step.prefetchers == "off" for step in start.plan.steps)
 
 
-def test_a_complete_run_is_not_resumed_but_for_a_command_of_intel_mlc(request_: Request, built: BuiltKernel) -> None:
+def test_a_complete_run_is_not_resumed_but_for_a_command_of_intel_mlc(request_: Request, built: BuiltProbe) -> None:
     plan = session.start_of(request_.directory).plan
     rounds = [step_record(step.id, round=number) for step in plan.steps for number in range(1, step.rounds + 1)]
     sut = Fresh([*everything(request_)[-4:-2], *rounds, RESTORED])
@@ -503,10 +503,10 @@ def test_a_complete_run_is_not_resumed_but_for_a_command_of_intel_mlc(request_: 
     assert session._longest_s(made) == session._longest_s(request_) + 1000.0 * len(left)
 
 
-def test_a_sut_that_cannot_be_asked_keeps_the_checks_that_were_made(request_: Request, built: BuiltKernel) -> None:
+def test_a_sut_that_cannot_be_asked_keeps_the_checks_that_were_made(request_: Request, built: BuiltProbe) -> None:
     made = replace(request_, run_id="r2", machine="x86_64", checks=(CHECK,))
 
-    def compile_(_machine: str) -> BuiltKernel:
+    def compile_(_machine: str) -> BuiltProbe:
         raise SutError("no compiler")
 
     assert calibrated(made, Fresh([]), built, build=compile_) == SutError.exit_code
@@ -539,11 +539,11 @@ class Link:
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> BuiltKernel:
+def built(tmp_path: Path) -> BuiltProbe:
     """A stand-in for sutprobe that waits for the file ``go`` beside it."""
     program = tmp_path / "sutprobe"
     program.write_text(f"#!/bin/sh\nwhile ! [ -e {tmp_path}/go ]; do sleep 0.05; done\necho '{DOCUMENT}'\n")
-    return BuiltKernel(
+    return BuiltProbe(
         path=program,
         sha256=sha256(program.read_bytes()).hexdigest(),
         target="x86_64",
@@ -561,9 +561,9 @@ class Controller:
     sut: Sut
     link: Link
     request: Request
-    built: BuiltKernel
+    built: BuiltProbe
     said: list[str] = field(default_factory=list)
-    examine: Any = unexamined
+    examine: Any = no_checks
     build: Any = None
 
     def calibrate(self, *, resumed: bool = False, **changes: Any) -> int:
@@ -588,7 +588,7 @@ class Controller:
 
 
 @pytest.fixture
-def controller(sut: Sut, built: BuiltKernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Controller:
+def controller(sut: Sut, built: BuiltProbe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Controller:
     monkeypatch.setattr(remote, "runner", lambda: packed(sut.modules))
     monkeypatch.setattr(session, "PAUSE_S", 0.05)
     made = Request(
@@ -628,7 +628,7 @@ def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller,
     assert controller.measured_each_round_once()
 
 
-def test_a_resumed_run_measures_what_the_search_of_before_chose(request_: Request, built: BuiltKernel) -> None:
+def test_a_resumed_run_measures_what_the_search_of_before_chose(request_: Request, built: BuiltProbe) -> None:
     def steps() -> dict[str, dict[str, Any]]:
         begun = resume(request_.directory, capture=CAPTURE, now=NOW)
         plan, _ = session._programs(request_, begun, replace(built, sha256=PROBE.sha256), silent)
@@ -645,7 +645,7 @@ def test_a_resumed_run_measures_what_the_search_of_before_chose(request_: Reques
     assert after["loaded_latency"] == before["loaded_latency"]
 
 
-def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: BuiltKernel, tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: BuiltProbe, tmp_path: Path) -> None:
     (tmp_path / "checker.sh").write_bytes(b"#!/bin/sh\n")
     made = replace(request_, checker=tmp_path / "checker.sh")
 
@@ -713,7 +713,7 @@ def test_nothing_is_reserved_while_sutprobe_is_compiled(controller: Controller, 
     (tmp_path / "go").touch()
     asked: list[str] = []
 
-    def compiling(machine: str) -> BuiltKernel:
+    def compiling(machine: str) -> BuiltProbe:
         assert list(controller.sut.base.iterdir()) == []
         asked.append(machine)
         return controller.built
@@ -838,7 +838,7 @@ def test_a_run_that_cannot_begin_leaves_the_sut_as_it_was(controller: Controller
         controller.request,
         Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock),
         build=lambda _: controller.built,
-        examine=unexamined,
+        examine=no_checks,
         say=silent,
         planned=fail,
         resumed=False,
@@ -980,7 +980,7 @@ def test_a_run_that_cannot_begin_says_what_it_left(controller: Controller, tmp_p
         replace(controller.request, settings=TURBO),
         Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock),
         build=lambda _: controller.built,
-        examine=unexamined,
+        examine=no_checks,
         say=lambda text, _: said.append(text),
         planned=fail,
         resumed=False,

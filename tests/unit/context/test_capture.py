@@ -110,7 +110,7 @@ def test_frequency_policies_of_offline_cpus_are_absent(tmp_path, monkeypatch):
         raise OSError(errno.EBUSY, "Device or resource busy", path)
 
     monkeypatch.setattr(capture, "read_file", busy)
-    collector = capture.Collector(str(tmp_path))
+    collector = capture.FileCapture(str(tmp_path))
     policy, other = f"{capture.CPU}/cpufreq/policy3/boost", f"{capture.CPU}/online"
     assert (collector.copy(policy), collector.copy(other)) == (False, False)
     assert list(collector.unreadable) == [other]

@@ -52,7 +52,7 @@ def both(make_root):
         archive = base64.b64decode(capture.capture(str(root), sleep=lambda _: None)["archive"])
         captured = load(root, archive)
         assert captured.isolation == live.isolation
-        assert capture.isolated_cpus(capture.Collector(str(root))) == set(live.isolated_cpus)
+        assert capture.isolated_cpus(capture.FileCapture(str(root))) == set(live.isolated_cpus)
         return live
 
     return read
@@ -117,9 +117,9 @@ def test_no_balancing_in_version_1(both, files, isolated):
 def test_few_groups_are_looked_at(both, monkeypatch):
     looked = []
     monkeypatch.setattr(cpusets, "MAX_GROUPS", 50)
-    copy = capture.Collector.copy
+    copy = capture.FileCapture.copy
     monkeypatch.setattr(
-        capture.Collector, "copy", lambda self, path, *most: looked.append(path) or copy(self, path, *most)
+        capture.FileCapture, "copy", lambda self, path, *most: looked.append(path) or copy(self, path, *most)
     )
     many = {f"{TOP}/pods/pod{number}/cpuset.cpus.partition": "member\n" for number in range(200)}
     whole = {f"{TOP}/cpuset.cpus.effective": "0-7\n", f"{TOP}/user.slice/cpuset.cpus.effective": "0-7\n"}
@@ -155,7 +155,7 @@ def test_a_login_in_a_partition_measures_its_cpus_as_isolated(both):
     ],
 )
 def test_a_run_begun_in_a_partition_stays_in_it(make_root, files, inside):
-    assert capture.in_partition(capture.Collector(str(make_root({**BASE, **files})))) == inside
+    assert capture.in_partition(capture.FileCapture(str(make_root({**BASE, **files})))) == inside
 
 
 @pytest.mark.parametrize("kind", ["jitter", "wakeup"])

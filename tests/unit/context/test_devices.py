@@ -244,7 +244,7 @@ def test_thousands_of_functions_cost_little(make_root):
         files |= {f"/proc/irq/{1000 + 8 * number + irq}/effective_affinity_list": "1\n" for irq in range(8)}
     files |= {f"{ROOT}/{PORT}/{number:04x}:91:00.0/class": "0x088000\n" for number in range(1000)}
     root = machine(make_root, files)
-    collector = capture.Collector(str(root))
+    collector = capture.FileCapture(str(root))
     devices.collect_devices(collector)
     assert (
         len({path.rsplit("/", 1)[0] for path in collector.files if path.endswith("/numa_node")}) == devices.MAX_DEVICES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.audit.files import open_files
-from calibration.runner import asked, capture
+from calibration.runner import capture, requested_files
 from tests.captures import ARCHIVE, unpacked_names
 
 CPU = "/sys/devices/system/cpu"
@@ -86,7 +86,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_what_may_be_secret_is_refused_on_both_sides(make_root, pattern: str) -> None:
-    assert asked.fault(pattern) is not None
+    assert requested_files.fault(pattern) is not None
     place = pattern if pattern.startswith(("/proc", "/sys")) and "\n" not in pattern and len(pattern) < 200 else "/x"
     root = make_root({place: "secret\n", "/proc/cpuinfo": ""})
     archive, reasons = captured(root, pattern)
@@ -109,7 +109,7 @@ def test_what_may_be_secret_is_refused_on_both_sides(make_root, pattern: str) ->
     ],
 )
 def test_ordinary_settings_are_not_refused(pattern: str) -> None:
-    assert asked.fault(pattern) is None
+    assert requested_files.fault(pattern) is None
 
 
 def test_links_lead_to_nothing_that_is_refused(make_root) -> None:
@@ -149,11 +149,11 @@ def test_what_is_asked_for_is_bounded(make_root, monkeypatch) -> None:
     )
     archive, reasons = captured(root, "/sys/devices/large")
     assert reasons == {"/sys/devices/large": "larger than 4096 bytes"}
-    monkeypatch.setattr(asked, "MAX_FILES", 20)
+    monkeypatch.setattr(requested_files, "MAX_FILES", 20)
     archive, reasons = captured(root, f"{CPU}/cpu*/x")
     assert len([name for name in unpacked_names(archive) if name.endswith("/x")]) == 20
     assert set(reasons.values()) == {"not read: more than 20 files were asked for"}
-    monkeypatch.setattr(asked, "MAX_PATTERNS", 2)
+    monkeypatch.setattr(requested_files, "MAX_PATTERNS", 2)
     archive, reasons = captured(root, "/sys/devices/a", "/sys/devices/b", "/sys/devices/y")
     assert reasons == {"/sys/devices/y": "not read: more than 2 patterns"}
 

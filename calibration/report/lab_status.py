@@ -44,7 +44,7 @@ MAX_FACTS: Final = 4
 
 
 @dataclass(frozen=True)
-class Nights:
+class NightlyHistory:
     """The history of a store, and the verdicts of its last night.
 
     ``analyses`` has one entry per series of ``history``, ``titles`` the display name of each metric.
@@ -130,7 +130,7 @@ class Nights:
         return ", better" if (change.after > change.before) == (better == "higher") else ", worse"
 
 
-def read_nights(results: Path) -> Nights | None:
+def read_nights(results: Path) -> NightlyHistory | None:
     """Return the nights of the documents in *results*; ``None`` if there are none."""
     history = read_history(results)
     if not history.nights:
@@ -138,7 +138,7 @@ def read_nights(results: Path) -> Nights | None:
     analyses = analyse(history.values)
     tolerances = read_tolerances(results)
     judgement = judge_history(history, analyses, Baselines(results), read_waivers(results), tolerances)
-    return Nights(history, analyses, judgement.verdicts, {}, tolerances)
+    return NightlyHistory(history, analyses, judgement.verdicts, {}, tolerances)
 
 
 class Finding(NamedTuple):
@@ -160,7 +160,7 @@ class Finding(NamedTuple):
         return tuple(dict.fromkeys(change for verdict in self.verdicts for change in verdict.context_changes))
 
 
-class Standing(NamedTuple):
+class SutStatus(NamedTuple):
     """One SUT tonight: its state, its newest readable run, and the run of the night its failure began."""
 
     testbed: str
@@ -170,7 +170,7 @@ class Standing(NamedTuple):
     began: NightRun | None = None
 
 
-def findings(nights: Nights) -> list[Finding]:
+def findings(nights: NightlyHistory) -> list[Finding]:
     """Return tonight's failures by SUT and first night, most metrics first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
@@ -185,13 +185,13 @@ def findings(nights: Nights) -> list[Finding]:
     return sorted(found, key=lambda run: (run.metrics[0] != RUN, -len(run.metrics), run.testbed, run.sut))
 
 
-def failure_order(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
+def failure_order(nights: NightlyHistory, verdict: NightVerdict) -> tuple[bool, int, float]:
     """Return a sort key for failures: missing runs first, then by check, then by size."""
     size = _size(nights, verdict)
     return verdict.metric != RUN, CHECKS.index(verdict.check), -abs(size) if size is not None else 0.0
 
 
-def _size(nights: Nights, verdict: NightVerdict) -> float | None:
+def _size(nights: NightlyHistory, verdict: NightVerdict) -> float | None:
     """Return the relative deviation of a metric from its previous level, its peers or its bound."""
     change = nights.change(verdict)
     if change is not None:
@@ -214,7 +214,7 @@ def signed_percent(share: float) -> str:
     return f"{share + 1:.3g} times" if share > 2 else f"{share * 100:+.{2 if abs(share) < 0.01 else 1}f} %"
 
 
-def describe(nights: Nights, verdict: NightVerdict) -> str:
+def describe(nights: NightlyHistory, verdict: NightVerdict) -> str:
     """Return the failure of one metric, with its size."""
     if verdict.metric == RUN or verdict.check == "unreadable":
         return verdict.reason
@@ -243,7 +243,7 @@ def change_text(change: Change) -> str:
     return signed_percent(change.size) + interval
 
 
-def summary(nights: Nights, finding: Finding) -> str:
+def summary(nights: NightlyHistory, finding: Finding) -> str:
     """Return a finding in one line: the worst metric, the number of others, and what changed that night."""
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
@@ -256,7 +256,7 @@ def summary(nights: Nights, finding: Finding) -> str:
     return text
 
 
-def standings(nights: Nights) -> list[Standing]:
+def standings(nights: NightlyHistory) -> list[SutStatus]:
     """Return every SUT of the results, most urgent first."""
     wrong: dict[Sut, list[Finding]] = {}
     for finding in findings(nights):
@@ -265,12 +265,12 @@ def standings(nights: Nights) -> list[Standing]:
     return sorted(found, key=lambda run: (get_args(State).index(run.state), run.testbed, run.sut))
 
 
-def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
+def _standing(nights: NightlyHistory, sut: Sut, wrong: Sequence[Finding]) -> SutStatus:
     runs = nights.history.runs.get(sut, {})
     newest = runs[max(runs)] if runs else None
     state = state_of(nights.of_sut.get(sut, ()))
     since = wrong[0].since if wrong else None
-    return Standing(*sut, state, newest, None if since is None else runs.get(since))
+    return SutStatus(*sut, state, newest, None if since is None else runs.get(since))
 
 
 def listed(words: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ def _cached(source: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
     return found
 
 
-def forget_old() -> None:
+def prune() -> None:
     """Remove entries unused for a month."""
     for path in CACHE.glob("*.json"):
         if time.time() - path.stat().st_mtime > CACHE_LIFETIME_S:
