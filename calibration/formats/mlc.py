@@ -47,7 +47,7 @@ from calibration.formats.readings import (
     ReadValues,
     inconsistency,
     joined,
-    read_table,
+    table_reading,
 )
 from calibration.measurements.mlc_program import NAME
 from calibration.measurements.traffic import MIXES
@@ -190,7 +190,7 @@ def _matrix(section: Section, options: Sequence[str]) -> Iterator[ReadValues]:
         if section.kind == "bandwidth_matrix" or (table.label not in CPUS and "-a" not in options):
             column = "latency_ns" if section.kind == "latency_matrix" else "bandwidth_mb_s"
             rows = [{"cpu_node": row, "memory_node": node, column: cell} for row, node, cell in cells]
-            yield from read_table(section.kind, rows)
+            yield from table_reading(section.kind, rows)
         else:
             for cpu, node, cell in cells:
                 if cell is not None:
@@ -296,7 +296,7 @@ def _c2c_latency(section: Section, _options: Sequence[str]) -> Iterator[ReadValu
             for row, node, cell in scaled(table, scale)
             if row in table.columns
         ]
-    yield from read_table(section.kind, rows)
+    yield from table_reading(section.kind, rows)
 
 
 def _scale(section: Section) -> float | None:

@@ -137,7 +137,7 @@ class ReadTable(ReadValues):
         return {"kind": self.kind, **declaration(self.kind).values.printed(self.table)}
 
 
-def read_table(kind: str, rows: Sequence[dict[str, Any]]) -> Iterator[ReadTable]:
+def table_reading(kind: str, rows: Sequence[dict[str, Any]]) -> Iterator[ReadTable]:
     """Yield the table of *rows*, in which labels that the text does not have are ``None``; nothing without rows."""
     axes = tuple(declaration(kind).values.axes)
     if rows:

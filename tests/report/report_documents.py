@@ -507,7 +507,7 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
 
 def grown(values: NodeMatrixValues, count: int, factor: Callable[[int, int], float]) -> Iterator[TableRow]:
     """Yield the rows of a matrix of *count* nodes, each the recorded one times its *factor*."""
-    (recorded,) = values.table.rows
+    recorded, *_ = values.table.rows
     column, own_cpu = values.drawn[0], "cpu" in values.columns
     for row, node in product(range(count), repeat=2):
         cell = scaled(getattr(recorded, column), factor(row, node))

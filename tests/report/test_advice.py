@@ -182,6 +182,7 @@ POLICY = FrequencyPolicy(
     min_hz=None,
     max_hz=None,
     current_hz=None,
+    turbo=None,
 )
 HARDWARE = {"frequency__policies": (POLICY,), "frequency__hardware_max_hz": 4 * 10**9}
 SLOW_CLOCK = {"clocksource__current": "hpet"}

@@ -208,22 +208,25 @@ def named(measurement: Json) -> dict[str, Json]:
     """Return the estimates of some kinds by the names that their rows must have."""
     values, kind = measurement["values"], measurement["kind"]
     if kind in {"latency_matrix", "bandwidth_matrix"}:
-        cells = values["latency_ns" if kind == "latency_matrix" else "bandwidth_mb_s"]
+        column = "latency_ns" if kind == "latency_matrix" else "bandwidth_mb_s"
         return {
-            f"CPUs of node {row}, memory of node {column}": cell
-            for row, line in zip(values["cpu_nodes"], cells, strict=True)
-            for column, cell in zip(values["memory_nodes"], line, strict=True)
-            if cell is not None
+            f"CPUs of node {row['cpu_node']}, memory of node {row['memory_node']}": row[column]
+            for row in values["table"]["rows"]
+            if row[column] is not None
         }
     if kind in {"max_bandwidth", "peak_injection_bandwidth"}:
         return {name: mix["bandwidth_mb_s"] for name, mix in values["mixes"].items()}
     if kind == "bandwidth_scaling":
         return {
-            f"{point['threads']} thread{'s' * (point['threads'] > 1)} on {point['group']}": point["bandwidth_mb_s"]
-            for point in values["points"]
+            f"{row['threads']} thread{'s' * (row['threads'] > 1)} on {row['group']}": row["bandwidth_mb_s"]
+            for row in values["table"]["rows"]
         }
     if kind == "c2c_latency":
-        return {"local HIT": values["local_hit_ns"], "local HITM": values["local_hitm_ns"]}
+        return {
+            f"local {row['transfer'].removeprefix('local_').upper()}": row["latency_ns"]
+            for row in values["table"]["rows"]
+            if row["transfer"].startswith("local_")
+        }
     if kind == "idle_latency":
         return {f"CPU {values['cpu']}, memory of node {values['node']}": values["latency_ns"]}
     return {}

@@ -81,7 +81,7 @@ def memory_without_cpus() -> RunDocument:
     index = index_of(document, "bandwidth_matrix")
     values = document.measurements[index].values
     assert isinstance(values, BandwidthMatrixValues)
-    (own,) = values.table.rows
+    own, *_ = values.table.rows
     wide = TableRow(own | {"memory_node": 1, "bandwidth_mb_s": scaled(own.bandwidth_mb_s, 6.0)})
     document = replace(document, index, values=with_rows(values, [own, wide]))
     parameters = document.measurements[index].parameters
@@ -109,14 +109,14 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], RunDocument], tuple[tuple[str, str], ..
         (("peak_injection_bandwidth.3:1.bandwidth_mb_s", "max_bandwidth.3:1.bandwidth_mb_s is"),),
     ),
     "one node that reads more than all": (
-        lambda: with_figures(recorded(), "bandwidth_matrix", 3.0, "bandwidth_mb_s", 0, 0),
+        lambda: with_figures(recorded(), "bandwidth_matrix", 3.0, "table", "rows", 0, "bandwidth_mb_s"),
         (
             ("bandwidth_matrix.0.0.bandwidth_mb_s", "peak_injection_bandwidth.reads.bandwidth_mb_s is"),
             ("bandwidth_matrix.0.0.bandwidth_mb_s", "max_bandwidth.reads.bandwidth_mb_s is"),
         ),
     ),
     "one thread that reads more than all": (
-        lambda: with_figures(recorded(), "bandwidth_scaling", 2.5, "points", 0),
+        lambda: with_figures(recorded(), "bandwidth_scaling", 2.5, "table", "rows", 0),
         (("bandwidth_scaling.fill.1.bandwidth_mb_s", "max_bandwidth.reads.bandwidth_mb_s is"),),
     ),
     "one CPU that moves more than all": (
@@ -131,14 +131,14 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], RunDocument], tuple[tuple[str, str], ..
         (("loaded_latency.0.bandwidth_mb_s", "max_bandwidth.reads.bandwidth_mb_s is"),),
     ),
     "idle latencies that contradict each other": (
-        lambda: with_figures(recorded(), "latency_matrix", 1.5, "latency_ns", 0, 0),
+        lambda: with_figures(recorded(), "latency_matrix", 1.5, "table", "rows", 0, "latency_ns"),
         (
             ("idle_latency.latency_ns", "latency_matrix.0.0.latency_ns is"),
             ("latency_ladder.memory.latency_ns", "latency_matrix.0.0.latency_ns is"),
         ),
     ),
     "peaks that contradict each other": (
-        lambda: with_figures(recorded(), "bandwidth_scaling", 0.1, "points", 1),
+        lambda: with_figures(recorded(), "bandwidth_scaling", 0.1, "table", "rows", 1),
         (("bandwidth_scaling.fill.2.bandwidth_mb_s", "peak_injection_bandwidth.reads.bandwidth_mb_s is"),),
     ),
     "memory that is nearer to another node": (
@@ -146,7 +146,7 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], RunDocument], tuple[tuple[str, str], ..
         (("latency_matrix.1.1.latency_ns", "latency_matrix.0.1.latency_ns is"),),
     ),
     "memory that gives another node more": (
-        lambda: with_figures(recorded(), "bandwidth_matrix", 5.0, "bandwidth_mb_s", 0, 1),
+        lambda: with_figures(recorded(), "bandwidth_matrix", 5.0, "table", "rows", 1, "bandwidth_mb_s"),
         (("bandwidth_matrix.0.1.bandwidth_mb_s", "bandwidth_matrix.1.1.bandwidth_mb_s is"),),
     ),
     "memory that answers sooner under load": (

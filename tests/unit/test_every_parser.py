@@ -267,23 +267,34 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(
         ("gates.live.read_inventory", "formats.csit_topology.name_of_testbed", "formats.throughput.read_throughput",
          "judge.limits.read_limits", "judge.baseline_files.read_baseline_file", "judge.entries.read_entries",
-         "judge.tolerances.read_tolerances", "judge.waivers.read_waivers", "mlc.read_commands", "mlc.check_licence",
-         "mlc.read_program", "audit.kinds.read_items", "preflight.expectations.read_again",
-         "preflight.expectations.read_expectations", "preflight.expectations.read_state", "profiles.load_profile",
-         "profiles.parse_profile", "references.library.read_file"), OPERATOR),
+         "judge.tolerances.read_tolerances", "judge.waivers.read_waivers", "measurements.mlc_program.read_commands",
+         "measurements.mlc_program.check_licence", "measurements.mlc_program.read_program", "audit.kinds.read_items",
+         "preflight.expectations.read_again", "preflight.expectations.read_expectations",
+         "preflight.expectations.read_state", "profiles.load_profile", "profiles.parse_profile",
+         "references.library.read_file"), OPERATOR),
     **dict.fromkeys(
-        ("gates.live.read_file", "files.read_regular", "files.read_given", "parsers.parse_json", "parsers.read_yaml",
-         "parsers.parse_json_sparingly", "preflight.agreement.read_known", "preflight.examination.read_examination",
-         "results.documents.parse_json", "results.imports.read_file", "results.records.read_kept"), ELSEWHERE),
+        ("gates.live.read_file", "base.files.read_regular", "base.files.read_given", "base.parsers.parse_json",
+         "base.parsers.read_yaml", "base.parsers.parse_json_sparingly", "preflight.agreement.read_known",
+         "preflight.examination.read_examination", "results.documents.parse_json", "results.imports.read_file",
+         "run.records.read_kept"), ELSEWHERE),
     **dict.fromkeys(
         ("context.boot_rules.note", "context.boot_rules.behaviour", "formats.lines.not_understood",
-         "formats.readings.inconsistency", "judge.sentinels.read", "measurements.loaded_latency.load_shape",
-         "text.cut", "formats.lines.bare_prompt"), NO_PARSER),
+         "context.facts.dimm_groups", "context.facts.fact_value", "context.facts.same_fact", "context.facts.text_of",
+         "formats.readings.inconsistency", "formats.readings.table_reading", "judge.sentinels.read",
+         "measurements.loaded_latency.load_shape", "base.text.cut", "formats.lines.bare_prompt"), NO_PARSER),
 }  # fmt: skip
 """Functions that look like parsers, and why they are not in the tables."""
 
 PARSERS = re.compile(r"(?:parse|read|load|decode)(?:_|$)")
-PLACES = ("context", "formats", "counters.encoding", "mlc", "sutprobe.document", "text", "archives")
+PLACES = (
+    "context",
+    "formats",
+    "counters.encoding",
+    "measurements.mlc_program",
+    "sutprobe.document",
+    "base.text",
+    "base.archives",
+)
 """Modules whose every function of a text counts as a parser; anywhere else its name tells."""
 
 

@@ -6,7 +6,6 @@ linearly with CPUs is in ``test_all_kinds.py``.
 """
 
 import base64
-import json
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -144,8 +143,8 @@ def test_run_has_a_complete_document(either: Made) -> None:
     shapes = {}
     for measurement in document.measurements:
         if measurement.kind in ("latency_matrix", "bandwidth_matrix"):
-            values = json.loads(measurement.values.model_dump_json())
-            shapes[measurement.kind] = len(values["cpu_nodes"]), len(values["memory_nodes"])
+            table = measurement.values.table
+            shapes[measurement.kind] = tuple(len(table.labels(axis)) for axis in table.axes)
     assert shapes == {"latency_matrix": (12, 16), "bandwidth_matrix": (12, 16)}
     assert sum(measurement.kind == "jitter" for measurement in document.measurements) == 1 + len(
         either.context.isolated_cpus
