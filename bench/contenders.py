@@ -29,7 +29,7 @@ from calibration.measurements.wakeup import WakeupResult
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
 from calibration.sutprobe.document import read_result
-from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.latency import LatencyResult
 
 MIB: Final = 1 << 20

@@ -9,7 +9,7 @@ author = "The authors of the calibration harness"
 copyright = author  # noqa: A001 - the name is Sphinx's; no year, because a page knows no clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the checkout, for who builds docs/ as it is
-extensions = ["calibration.reference", "calibration.report.sphinx_charts"]
+extensions = ["calibration.reference_pages", "calibration.report.sphinx_charts"]
 exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
 highlight_language = "none"  # a literal block is what a program printed, unless it says otherwise
 smartquotes = False  # commands and file names must stay as they are

@@ -38,12 +38,12 @@ from calibration.sutprobe.jitter import (
     GapView,
     JitterCpu,
     JitterInterval,
-    JitterResult,
     LongGap,
     Period,
     PmaView,
     TimeQuantile,
 )
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.tracing import Traced
 
 TURN_NS = 0.75

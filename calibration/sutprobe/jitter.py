@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe jitter``."""
 
-from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 from calibration.base.model import Model
 from calibration.sutprobe.attribution import Attribution, Slices, attributed
-from calibration.sutprobe.document import Part, ProbeError, Result
+from calibration.sutprobe.document import ProbeError
 from calibration.sutprobe.placement import Interference
 from calibration.sutprobe.tracing import Traced
 
@@ -150,16 +149,3 @@ class JitterCpu(Model):
     gaps: GapView | None
     pma_missing: str | None = None
     gaps_missing: str | None = None
-
-
-class JitterResult(Result):
-    """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time."""
-
-    cpus: tuple[JitterCpu, ...]
-
-    @classmethod
-    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
-        """Return the results of *rounds* as one."""
-        from calibration.sutprobe.jitter_rounds import merged  # noqa: PLC0415 - it imports the views from here
-
-        return merged(rounds)

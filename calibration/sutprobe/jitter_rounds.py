@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of ``sutprobe jitter`` in several rounds, merged into one.
+"""The result of ``sutprobe jitter``, and the results of several rounds merged into one.
 
 Counts, sums, maxima and the longest gaps are exact. Quantiles shorter than the listed gaps are upper bounds;
 ``turn_ns.median`` and the ``median_ns`` of a period are medians of the rounds' medians.
@@ -10,18 +10,17 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import isclose
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self
 
 from calibration.base.errors import InputError
 from calibration.base.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
-from calibration.sutprobe.document import Part
+from calibration.sutprobe.document import Part, Result
 from calibration.sutprobe.jitter import (
     GapBin,
     GapRate,
     GapView,
     JitterCpu,
-    JitterResult,
     LongGap,
     Period,
     PmaView,
@@ -46,20 +45,23 @@ REASONS: Final = ("intervals", "time", "interrupted")
 """Why a view ended; the last one that occurs in any round is that of the whole."""
 
 
-R = TypeVar("R", bound=JitterResult)
+class JitterResult(Result):
+    """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time."""
 
+    cpus: tuple[JitterCpu, ...]
 
-def merged(rounds: Sequence[tuple[Part, R]]) -> R:
-    """Return the results of *rounds*, in order of time, as one.
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds*, in order of time, as one.
 
-    CPUs are matched by number; one without a view in some rounds has that of the others. Raises ``InputError`` if the
-    ticks of the rounds are of different clocks.
-    """
-    found = defaultdict(list)
-    for part, result in rounds:
-        for cpu in result.cpus:
-            found[cpu.cpu].append(_in_round(cpu, part.round))
-    return rounds[0][1].model_copy(update={"cpus": tuple(_cpu(found[number]) for number in sorted(found))})
+        CPUs are matched by number; one without a view in some rounds has that of the others. Raises ``InputError`` if
+        the ticks of the rounds are of different clocks.
+        """
+        found = defaultdict(list)
+        for part, result in rounds:
+            for cpu in result.cpus:
+                found[cpu.cpu].append(_in_round(cpu, part.round))
+        return rounds[0][1].model_copy(update={"cpus": tuple(_cpu(found[number]) for number in sorted(found))})
 
 
 def _in_round(cpu: JitterCpu, number: int) -> JitterCpu:

@@ -23,7 +23,7 @@ from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.c2c import C2cResult, C2cSearch
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.frequency import FrequencyResult
-from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.latency import LatencyResult
 from calibration.sutprobe.loaded import LoadedResult, LoadedSearch
 from tests.probe.conftest import Finished, Probe, core_hz, gap_view, run_with_share

@@ -42,7 +42,7 @@ from calibration.nightly.notify import Notification
 from calibration.preflight.checks import CHECKS, EXPECTED_STATE
 from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile, profile_names
-from calibration.reference import COMMON_ROLE, with_tables
+from calibration.reference_pages import COMMON_ROLE, with_tables
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
@@ -662,7 +662,7 @@ def test_an_unknown_topic_is_a_warning(tmp_path: Path) -> None:
     source, built = tmp_path / "docs", tmp_path / "built"
     source.mkdir()
     (source / "index.rst").write_text("Title\n=====\n\n.. reference:: weather\n", encoding="utf-8")
-    settings = {"extensions": ["calibration.reference"]}
+    settings = {"extensions": ["calibration.reference_pages"]}
     warned = io.StringIO()
     with docutils_namespace():
         Sphinx(source, None, built, built, "dummy", confoverrides=settings, status=None, warning=warned).build()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibration.sutprobe.document import read_document, read_result
-from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.tracing import Traced
 from tests.probe.selftest_build import build_selftest
 from tests.testbed.guest import Sut

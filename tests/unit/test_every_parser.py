@@ -56,7 +56,7 @@ from calibration.results.layout import SCHEMA_VERSION
 from calibration.run import answers
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
-from calibration.sutprobe.jitter import JitterResult
+from calibration.sutprobe.jitter_rounds import JitterResult
 from tests.recorded import PATHS, read, whole_of
 from tests.walk import places
 

@@ -12,17 +12,8 @@ import pytest
 
 from calibration.base.errors import InputError
 from calibration.sutprobe.document import Part, ProbeError
-from calibration.sutprobe.jitter import (
-    GapBin,
-    GapRate,
-    GapView,
-    JitterCpu,
-    JitterResult,
-    LongGap,
-    Period,
-    TimeQuantile,
-)
-from calibration.sutprobe.jitter_rounds import LONGEST
+from calibration.sutprobe.jitter import GapBin, GapRate, GapView, JitterCpu, LongGap, Period, TimeQuantile
+from calibration.sutprobe.jitter_rounds import LONGEST, JitterResult
 from calibration.sutprobe.placement import Interference
 
 RECORDED = JitterResult.model_validate_json(
