@@ -11,13 +11,12 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, ValidationError
 
 from calibration.base.bounds import PARSE_FACTOR, bounded_memory
-from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError, SutError
+from calibration.base.errors import CalibrationError, EnvironmentLacksError, SutError
 from calibration.base.model import fault_of
 from calibration.base.parsers import parse_json_sparingly
 from calibration.base.text import decode_base64, visible
 from calibration.base.tuning import Change, Unrestored, merged, read_changes, read_unrestored
 from calibration.formats.meltdown_checker import ENDED_WELL
-from calibration.formats.mlc import read_output
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import MlcCommand, read_prefetchers
 from calibration.results.health import read_health
@@ -399,10 +398,6 @@ def _judge_mlc(answer: Mapping[str, Any], output: bytes) -> tuple[Outcome, str |
 
 
 def _last_line(output: bytes) -> str:
-    """Return the last line of *output* as a reason, unless it has a figure."""
-    try:
-        read_output(output, ())
-    except InputError:
-        lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-        return f"; its last line: {lines[-1][:MAX_LINE]}" if lines else ""
-    return ""
+    """Return the last line of *output* for the end of a reason; empty if there is none."""
+    lines = output[-MAX_STDERR:].decode("utf-8", "replace").strip().splitlines()
+    return f"; its last line: {visible(lines[-1].strip())[:MAX_LINE]}" if lines else ""
