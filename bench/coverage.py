@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Achieved against claimed coverage of intervals: ``python -m bench.coverage RESULTS`` compares repeats of one plan.
+"""Achieved against claimed coverage of intervals, spread against tolerance, from repeats of one plan.
 
-An interval should hold the median of the other repeats' values, and a prediction the value of the next. The median of
-few runs has an error of its own: of ten runs of six independent rounds, 95.7 % of the intervals hold it instead of
-96.9 %. Tables are in docs/method/statistics.rst.
+``python -m bench.coverage RESULTS``: an interval should hold the median of the other repeats' values, and a prediction
+the value of the next. The median of few runs has an error of its own: of ten runs of six independent rounds, 95.7 % of
+the intervals hold it instead of 96.9 %. Tables are in docs/method/statistics.rst.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, groupby, pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, Final
@@ -20,7 +20,7 @@ from bench.tables import table
 from calibration.base.errors import InputError
 from calibration.base.statistics import MIN_COVERAGE, Estimate
 from calibration.judge.comparison import compare
-from calibration.measurements import registry
+from calibration.measurements import registry, row_of
 from calibration.measurements.base import Metric
 from calibration.results.layout import find_runs
 from calibration.results.model import RunDocument
@@ -36,6 +36,8 @@ HEAD: Final = (
 
 Stated = Metric | Estimate
 """Something with a value, an interval, its coverage, and a prediction."""
+
+SPREAD_HEAD: Final = ("Family", "Metrics", "Tolerance, %", "Spread, median, %", "Spread, largest, %", "Beyond, %")
 
 
 def read_runs(results: Path) -> list[RunDocument]:
@@ -96,10 +98,10 @@ def rows(runs: Sequence[RunDocument]) -> list[tuple[str, ...]]:
                 for family in (family_of(item.first.kind, item.unit), METRICS):
                     differ.setdefault(family, []).append(item.outcome == "differs")
     families[METRICS] = families.pop(METRICS, {})
-    return [row_of(family, list(series.values()), differ.get(family, [])) for family, series in families.items()]
+    return [row_of_family(family, list(series.values()), differ.get(family, [])) for family, series in families.items()]
 
 
-def row_of(family: str, series: Sequence[Sequence[Stated | None]], differ: Sequence[bool]) -> tuple[str, ...]:
+def row_of_family(family: str, series: Sequence[Sequence[Stated | None]], differ: Sequence[bool]) -> tuple[str, ...]:
     """Return the cells of *family*; each of its *series* is one name over all runs, ``None`` in a run without it.
 
     Intervals that claim less than ``MIN_COVERAGE`` count in no column but the first two. The half-width is the median
@@ -141,6 +143,27 @@ def row_of(family: str, series: Sequence[Sequence[Stated | None]], differ: Seque
     )
 
 
+def spreads(runs: Sequence[RunDocument]) -> list[tuple[str, ...]]:
+    """Return a row for the metrics of *runs* with one family and tolerance: how far their values are apart.
+
+    The spread of a metric is half the central 95 % range of its values relative to their median; *beyond* is the share
+    of pairs of runs whose values differ by more than the tolerance. A metric of fewer than ``FEWEST_RUNS`` is left out.
+    """
+    values: dict[tuple[str, float, str], list[float]] = {}
+    for family, name, metric in (item for run in runs for item in stated(run)):
+        if isinstance(metric, Metric):
+            values.setdefault((family, row_of(name).tolerance.fraction, name), []).append(metric.value)
+    found: list[tuple[str, ...]] = []
+    known = {key: over for key, over in values.items() if len(over) >= FEWEST_RUNS and median(over)}
+    for (family, tolerance), keys in groupby(sorted(known), lambda key: key[:2]):
+        series = [known[key] for key in keys]
+        relative = [spread_of(over) / abs(median(over)) for over in series]
+        beyond = [abs(b - a) > tolerance * abs(a) for over in series for a, b in combinations(over, 2)]
+        percents = f"{100 * median(relative):.2g}", f"{100 * max(relative):.2g}", f"{100 * fmean(beyond):.1f}"
+        found.append((family, str(len(series)), f"{100 * tolerance:g}", *percents))
+    return found
+
+
 def share_text(held: Iterable[Sequence[bool]]) -> str:
     """Return the share of what *held*, one sequence per run, and its 95 % interval in percent; a dash if nothing did.
 
@@ -172,8 +195,9 @@ def spread_of(values: Sequence[float]) -> float:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("results", type=click.Path(path_type=Path, exists=True))
 def coverage_command(results: Path) -> None:
-    """Print achieved against claimed coverage by family, from repeated runs of one profile in RESULTS."""
-    click.echo("\n".join(table(HEAD, rows(read_runs(results)))))
+    """Print achieved against claimed coverage, and spreads against tolerances, of repeats of a profile in RESULTS."""
+    runs = read_runs(results)
+    click.echo("\n".join((*table(HEAD, rows(runs)), "", *table(SPREAD_HEAD, spreads(runs)))))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,8 @@ def descendants(of: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended
-            children.setdefault(int(path.read_text(errors="replace").rpartition(")")[2].split()[1]), []).append(
-                int(path.parent.name)
-            )
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
     found = [of]
     for process in found:
         found += children.get(process, [])

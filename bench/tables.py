@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return an rst table with simple borders, columns as wide as they need."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     border = "  ".join("=" * width for width in widths)
-
-    def line(row: Sequence[str]) -> str:
-        return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-    return [border, line(head), border, *(line(row) for row in rows), border]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows)]
+    return [border, lines[0], border, *lines[1:], border]

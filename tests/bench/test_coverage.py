@@ -50,6 +50,12 @@ def test_coverage_is_counted_rightly(four: list[RunDocument]) -> None:
     assert row([*four[:3], struck])[:4] == ("3", "0", "96.9", "100.0 [100, 100]")
 
 
+def test_spreads_are_held_against_tolerances(four: list[RunDocument]) -> None:
+    # 1.96 · 1.4826 · (median of 0.75, 0.25, 0.25 and 49.25) · 4 / 3.2, of 100.75; three of six pairs are 50 apart.
+    assert coverage.spreads(four) == [(IDLE, "1", "3", "1.8", "1.8", "50.0")]
+    assert coverage.spreads(four[:2]) == []
+
+
 def test_intervals_that_claim_less_are_only_listed() -> None:
     found = row([made(number, 100.0 + number, 5.0, rounds=3 if number else 6) for number in range(3)])
     assert found[:4] == ("3", "2", "96.9", "100.0 [100, 100]")
