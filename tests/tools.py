@@ -24,7 +24,7 @@ UNAVOIDABLE = (
 )
 """Prefixes of reasons for skips that no package could avoid."""
 
-SWEEPS = "CALIBRATION_KERNELS_ALL"
+SWEEPS = "CALIBRATION_PROBE_ALL"
 """Set to 1, tests of sutprobe cover whole tables instead of a part."""
 
 sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: probe-all")
