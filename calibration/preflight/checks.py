@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check of a SUT: declaration, outcome, and effect."""
+"""A check of a SUT: declaration, outcome, and severity."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -11,7 +11,7 @@ from calibration.base.parsers import read_yaml
 from calibration.base.text import visible
 from calibration.base.validity import Flag, flag
 
-Effect = Literal["blocking", "flag"]
+Severity = Literal["blocking", "flag"]
 Declared = Literal["blocking", "flag", "off"]
 
 MAX_TEXT = 2000
@@ -30,7 +30,7 @@ class Check(Model):
     expected: str
     found: str
     outcome: Outcome
-    effect: Effect
+    severity: Severity
 
     @property
     def failed(self) -> bool:
@@ -44,14 +44,14 @@ class Check(Model):
 
 
 class CheckKind(Model):
-    """The declaration of a check: title, default effect, and advice.
+    """The declaration of a check: title, default severity, and advice.
 
     ``momentary`` if it is about what else is on the SUT at the moment.
     """
 
     title: str
     advice: str
-    effect: Declared = "blocking"
+    severity: Declared = "blocking"
     momentary: bool = False
 
 
@@ -70,7 +70,7 @@ EXPECTED_STATE: Mapping[str, CheckKind] = _TABLE.expected_state
 """Checks of the settings of an expected state, by kind."""
 
 CHECKS: Mapping[str, CheckKind] = {**EXPECTED_STATE, **_TABLE.declarable}
-"""Checks whose effect an inventory may set, by name."""
+"""Checks whose severity an inventory may set, by name."""
 
 MOMENTARY = frozenset(name for name, kind in {**REQUIRED, **CHECKS}.items() if kind.momentary)
 """Checks that fail while something else is on the SUT."""
@@ -84,20 +84,20 @@ def kind_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def checks_of(findings: Iterable[Finding], effects: Mapping[str, Declared]) -> Iterator[Check]:
-    """Yield the checks of *findings* that are not off; *effects* are the inventory's."""
+def checks_of(findings: Iterable[Finding], severities: Mapping[str, Declared]) -> Iterator[Check]:
+    """Yield the checks of *findings* that are not off; *severities* are the inventory's."""
     for finding in findings:
         name, _, key = finding.name.partition(".")
         kind = REQUIRED.get(name) or CHECKS[name]
-        effect = effects.get(name, kind.effect)
-        if effect != "off":
+        severity = severities.get(name, kind.severity)
+        if severity != "off":
             yield Check(
                 name=finding.name,
                 title=f"{kind.title} {key}" if key else kind.title,
                 expected=_cut(finding.expected),
                 found=_cut(finding.found),
                 outcome=finding.outcome,
-                effect=effect,
+                severity=severity,
             )
 
 
@@ -116,7 +116,7 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
         expected="none, or a stale one",
         found=visible(f"that of {run}: {given.get('why')}{back}")[:MAX_TEXT],
         outcome="met",
-        effect="flag",
+        severity="flag",
     )
 
 
@@ -125,15 +125,15 @@ def refusal(checks: Iterable[Check]) -> str | None:
     reasons = [
         f"{check.title}: expected {check.expected}, found {check.found}.{_advice(check.name)}"
         for check in checks
-        if check.failed and check.effect == "blocking"
+        if check.failed and check.severity == "blocking"
     ]
     return " ".join(reasons) or None
 
 
 def flags(checks: Iterable[Check]) -> Iterator[Flag]:
-    """Yield a validity flag for each failed check with the effect ``flag``."""
+    """Yield a validity flag for each failed check with the severity ``flag``."""
     for check in checks:
-        if check.failed and check.effect == "flag":
+        if check.failed and check.severity == "flag":
             yield flag("NOT_AS_EXPECTED", f"{check.title}: expected {check.expected}, found {check.found}")
 
 

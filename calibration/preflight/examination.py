@@ -43,7 +43,7 @@ def evaluate(
         *check_clock_source(context),
         *check_agreement(known),
     )
-    return (*known.checks, *checks_of(findings, expectations.effects))
+    return (*known.checks, *checks_of(findings, expectations.severity))
 
 
 def read_examination(given: Mapping[str, Any]) -> Callable[[Context, Plan, bytes], tuple[Check, ...]]:

@@ -23,7 +23,7 @@ class Expectations(Model):
     background_load_max: float = 0.05
     node_free_bytes: int = 0
     time_offset_max_s: float = 2.0
-    effects: dict[str, Declared] = Field(default_factory=dict)
+    severity: dict[str, Declared] = Field(default_factory=dict)
 
 
 SHORT_FORMS: Final = ("kernel_arguments", "kernel_release", "isolated_cpus", "sysctl")
@@ -44,7 +44,7 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
         "background_load_max": _number("background_load_max", given, 1.0),
         "node_free_bytes": int(_number("node_free_bytes", given, 2.0**62)),
         "time_offset_max_s": _number("time_offset_max_s", given, 1e9),
-        "effects": _effects(given.get("effects") or {}),
+        "severity": _severity(given.get("severity") or {}),
     }
     return Expectations.model_validate(values)
 
@@ -96,17 +96,17 @@ def _number(name: str, given: Mapping[str, Any], largest: float) -> float:
     return number
 
 
-def _effects(given: Any) -> dict[str, Declared]:
+def _severity(given: Any) -> dict[str, Declared]:
     if not isinstance(given, Mapping):
-        raise InputError(f"preflight_severity must map checks to effects, not {given!r}")
+        raise InputError(f"preflight_severity must map checks to severities, not {given!r}")
     found: dict[str, Declared] = {}
-    for name, effect in given.items():
+    for name, severity in given.items():
         if name not in CHECKS:
             raise InputError(f"preflight_severity has no check {name!r}, only {', '.join(CHECKS)}")
-        word: Any = "off" if effect is False else effect  # YAML reads a bare off as false
+        word: Any = "off" if severity is False else severity  # YAML reads a bare off as false
         if word not in get_args(Declared):
             raise InputError(
-                f"preflight_severity: {name} must be one of {', '.join(get_args(Declared))}, not {effect!r}"
+                f"preflight_severity: {name} must be one of {', '.join(get_args(Declared))}, not {severity!r}"
             )
         found[name] = word
     return found

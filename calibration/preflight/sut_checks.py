@@ -34,7 +34,7 @@ def first_checks(
 ) -> tuple[Check, ...]:
     """Return the checks that need only *facts*."""
     findings = (*_required(facts, requirements), *_directory_safe(facts), *_times(facts, trip, expectations))
-    return tuple(checks_of(findings, expectations.effects))
+    return tuple(checks_of(findings, expectations.severity))
 
 
 def without_python(output: str, minimum: str) -> Check:

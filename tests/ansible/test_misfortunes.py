@@ -221,7 +221,7 @@ def test_sends_again_what_ssh_did_not_take(day: Day) -> None:
 
 def test_reports_the_passed_checks_of_a_refused_sut(day: Day) -> None:
     checks = day.document("missing").attempts[0].checks
-    assert "met" in {check.outcome for check in checks if check.effect == "blocking"}
+    assert "met" in {check.outcome for check in checks if check.severity == "blocking"}
     assert day.document("unreachable").context is None
 
 

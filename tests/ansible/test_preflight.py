@@ -64,7 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"preflight_severity": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
         "preflight_time_offset_max_s must be a number from 0 to 1e+09, not -1",
     ),
-    "effects": (
+    "severity": (
         {"preflight_severity": {"kernel": "flag"}},
         "preflight_severity has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
     ),
@@ -159,7 +159,7 @@ def test_a_good_sut_passes_with_details(checked: Ended, module_lab: Lab) -> None
     good = found["good"]
     assert good["machine"] == os.uname().machine
     assert {check["name"]: check["outcome"] for check in good["known"]["checks"]}["time"] == "met"
-    assert {check["effect"] for check in good["known"]["checks"]} == {"blocking", "flag"}
+    assert {check["severity"] for check in good["known"]["checks"]} == {"blocking", "flag"}
     assert good["limits"] == [{**LIMIT, "lower": None, "upper": 500.0}]
     assert set(good["testbeds"]["t1"]) == {"good", "good-too"}
     assert good["testbeds"]["t1"]["good-too"]["off"] == ["microcode", "bios"]

@@ -297,7 +297,7 @@ def test_every_check_is_described_with_its_effect() -> None:
     page = parsed(DOCS / "guide" / "preflight.rst")
     settings = table_rows(parsed(DOCS / "guide" / "audit.rst"), "Setting")
     described = {row[0]: row[1] for row in (*table_rows(page, "Check"), *settings)}
-    assert described == {name: kind.effect for name, kind in CHECKS.items()}
+    assert described == {name: kind.severity for name, kind in CHECKS.items()}
     assert [row[0] for row in settings] == list(EXPECTED_STATE) == list(KINDS)
     assert {"blocking", "flag", "off"} <= literals(page)
 

@@ -28,7 +28,7 @@ NAMES = ("jitter", "latency_matrix", "bandwidth_matrix", "max_bandwidth", "loade
 CHECKS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing")
 
 MET = Expectation(
-    name="kernel_release", title="Kernel release", expected="6.1.*", found="6.1.0-1", outcome="met", effect="blocking"
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="6.1.0-1", outcome="met", severity="blocking"
 )
 
 

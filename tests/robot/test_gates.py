@@ -71,7 +71,7 @@ def not_measured(document: RunDocument, kind: str) -> RunDocument:
 
 
 def promised(document: RunDocument) -> RunDocument:
-    check = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
+    check = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "severity": "flag"})
     return document.model_copy(update={"attempts": (attempt(checks=(check,), health=HEALTHY),)})
 
 

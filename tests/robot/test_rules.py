@@ -31,6 +31,6 @@ def test_a_refused_start_counts_only_without_another() -> None:
     assert [verdict.outcome for verdict in resumed] == ["passed"]
     alone = list(check_promises(document.model_copy(update={"attempts": (refused,)})))
     assert alone == [("failed", "Kernel release: expected 6.1.*, found 5.4.0-1")]
-    flagged = attempt(checks=(MET.model_copy(update={"outcome": "unknown", "effect": "flag"}),))
+    flagged = attempt(checks=(MET.model_copy(update={"outcome": "unknown", "severity": "flag"}),))
     both = check_promises(document.model_copy(update={"attempts": (flagged, attempt(checks=(MET,)))}))
     assert [side.outcome for side in both] == ["failed", "passed"]

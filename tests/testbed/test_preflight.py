@@ -113,7 +113,7 @@ def test_sut_booted_with_other_options_is_not_measured(
     assert found["isolated_cpus"].found == "1,3, 2 not isolated"
     assert found["kernel_release"].found == suts[0].read("uname -r").strip()
     for name in ("kernel_arguments", "kernel_release", "isolated_cpus"):
-        assert found[name].effect == "blocking"
+        assert found[name].severity == "blocking"
         assert found[name].title in refused.not_measured[0].reason
     assert lab.document(suts[1]).run.status == "complete"
     scenario(
@@ -170,7 +170,7 @@ def test_a_clock_days_away_is_refused(testbed: Testbed, lab: Lab, suts: list[Sut
     refused = lab.document(sut)
     assert refused.run.status == "not_begun"
     found = checks(refused)["date"]
-    assert found.effect == "blocking"
+    assert found.severity == "blocking"
     assert found.title in refused.not_measured[0].reason
     assert " s ahead of the controller's" in found.found
     assert lab.document(other).run.status == "complete"

@@ -99,7 +99,7 @@ def test_what_cannot_exist_fails_nothing_and_what_is_unknown_does(captured: Path
     assert ended.code == VERDICT_FAILED
     (found,) = json.loads(ended.said)
     assert (found["name"], found["outcome"]) == ("sysctl.vm.x", "unknown")
-    assert (found["title"], found["effect"]) == ("sysctl vm.x", "flag")
+    assert (found["title"], found["severity"]) == ("sysctl vm.x", "flag")
 
 
 def test_bad_input_is_refused(captured: Path, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_run_without_an_expected_state_has_no_configuration(tmp_path: Path) ->
 
 def test_a_blocking_setting_refuses_the_sut_in_a_check_and_in_a_run(tmp_path: Path) -> None:
     with pytest.raises(NotBegunError, match=r"sysctl vm\.swappiness: expected 0\.\.10, found 60\. Set it with "):
-        run_of(tmp_path, STATE, effects={"sysctl": "blocking", "governor": False})
-    given = read_expectations({"expected_state": str(expected(tmp_path, STATE)), "effects": {"sysctl": "off"}})
+        run_of(tmp_path, STATE, severity={"sysctl": "blocking", "governor": False})
+    given = read_expectations({"expected_state": str(expected(tmp_path, STATE)), "severity": {"sysctl": "off"}})
     preflight = {"known": Known().model_dump(mode="json"), "expectations": given.model_dump(mode="json")}
     _, checks = plan_only(
         tmp_path,

@@ -116,7 +116,7 @@ def test_preflight_asks_for_the_memory_that_the_limit_keeps_back() -> None:
     (check,) = (
         check for check in evaluate(little, Known(), read_expectations({}), plan=plan) if check.name == "free_memory"
     )
-    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert (check.outcome, check.severity) == ("not_met", "flag")
     assert check.expected.endswith("MiB on all nodes together")
     assert check.found.endswith("100 MiB left by the memory limit of control group /sys/fs/cgroup/ct (116 MiB)")
     machine = little.memory.model_copy(update={"available_bytes": 90 * MIB})
@@ -140,7 +140,7 @@ def test_preflight_asks_for_the_tasks_that_the_limit_keeps_back() -> None:
 
     (met,) = checks(needed, needed + 1)
     (missed,) = checks(needed + 1, needed - 1)
-    assert (met.outcome, missed.outcome, missed.effect) == ("met", "not_met", "flag")
+    assert (met.outcome, missed.outcome, missed.severity) == ("met", "not_met", "flag")
     assert missed.expected == f"at least {needed} more"
     assert missed.found == f"{needed - 1} of the {needed + 49} of control group /sys/fs/cgroup/{needed - 1}"
     assert checks() == []

@@ -51,7 +51,7 @@ def found(
 def test_kernel_arguments_may_be_text_or_list(isolated: Context) -> None:
     for promised in (ARGUMENTS, ARGUMENTS.split(), [*ARGUMENTS.split()[1:3]], f"{ARGUMENTS}\n"):
         check = found(isolated, "kernel_arguments", kernel_arguments=promised)
-        assert (check.outcome, check.effect) == ("met", "blocking")
+        assert (check.outcome, check.severity) == ("met", "blocking")
         assert "isolcpus=managed_irq" in check.found
 
 
@@ -315,7 +315,7 @@ def test_isolated_cpus_are_compared(isolated: Context) -> None:
     for promised in ("2-3,6-7", "2,3,6,7"):
         assert found(isolated, "isolated_cpus", isolated_cpus=promised).outcome == "met"
     check = found(isolated, "isolated_cpus", isolated_cpus="2-4,6")
-    assert (check.outcome, check.effect, check.expected) == ("not_met", "blocking", "2-4,6")
+    assert (check.outcome, check.severity, check.expected) == ("not_met", "blocking", "2-4,6")
     assert check.found == "2-3,6-7, 4 not isolated, 7 isolated unexpectedly"
     assert found(isolated, "isolated_cpus", isolated_cpus="none").outcome == "not_met"
 
@@ -337,7 +337,7 @@ def test_incomplete_isolation_is_reported(isolated: Context) -> None:
         update={"isolation": isolated.isolation.model_copy(update={"nohz_full": (), "isolated": (2, 3)})}
     )
     check = found(broken, "isolation_kept")
-    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert (check.outcome, check.severity) == ("not_met", "flag")
     assert check.expected == "isolated 2-3,6-7, nohz_full 2-3,6-7 in /sys/devices/system/cpu"
     assert check.found == "isolated 2-3, nohz_full none"
 
@@ -373,7 +373,7 @@ def test_an_idle_machine_reports_its_busiest_cpu(isolated: Context) -> None:
 
 def test_a_busy_measured_cpu_is_reported(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "background_load")
-    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert (check.outcome, check.severity) == ("not_met", "flag")
     assert check.found == "over 1.0 s: CPU 2 97 %, used by stress (process 4711)"
     assert (
         found(busy(isolated, {**QUIET, 2: (0.97, 0.0)}, LOOP), "background_load", background_load_max=0.98).outcome
@@ -467,7 +467,7 @@ def test_a_node_with_too_little_memory_is_reported_with_the_need(isolated: Conte
     _, plan = planned(node1=int(enough * 0.9))
     assert plan.steps != full.steps
     check = found(little, "free_memory", plan=make_plan(little, load_profile("quick")))
-    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert (check.outcome, check.severity) == ("not_met", "flag")
     assert check.expected.startswith("at least ")
     assert check.expected.endswith("MiB available on node 1")
     assert "node 1 100 MiB of " in check.found
@@ -522,7 +522,7 @@ def test_the_clock_source_must_be_invariant(
     isolated: Context, current: str | None, *, guest: bool, lacking: str, outcome: str
 ) -> None:
     check = found(clocked(isolated, current, guest=guest, lacking=lacking), "clock_source")
-    assert (check.outcome, check.effect) == (outcome, "flag")
+    assert (check.outcome, check.severity) == (outcome, "flag")
     assert check.expected.startswith("tsc")
     assert ("without nonstop_tsc" in check.found) == (lacking == "nonstop_tsc")
 
@@ -558,7 +558,7 @@ def test_differences_between_suts_of_a_testbed_are_reported(
     assert found(isolated, name, known(sut1=SAME_SUT, sut2=SAME_SUT)).outcome == "met"
     other = SAME_SUT.model_copy(update={field: value})
     check = found(isolated, name, known(sut1=SAME_SUT, sut2=other, sut3=SAME_SUT))
-    assert (check.outcome, check.effect) == ("not_met", "flag")
+    assert (check.outcome, check.severity) == ("not_met", "flag")
     assert f"{shown} as on sut2" in check.expected
     assert f"{check.found} as on sut3" in check.expected
     silent = SAME_SUT.model_copy(update={field: () if field == "microcode" else None})
@@ -624,7 +624,7 @@ def first(given: Facts, trip: RoundTrip = TRIP, **promised: Any) -> dict[str, Ch
 
 
 def test_a_good_sut_passes_all_checks() -> None:
-    checks = first(facts(), effects={"time_synchronised": "flag"})
+    checks = first(facts(), severity={"time_synchronised": "flag"})
     assert {check.outcome for check in checks.values()} == {"met"}
     assert refusal(checks.values()) is None
     assert list(flags(checks.values())) == []
@@ -667,7 +667,7 @@ def test_a_wrong_clock_is_found_for_any_round_trip() -> None:
     for offset, words in ((3600.0, "3600.000 s ahead of"), (-3600.0, "3600.000 s behind")):
         wrong = {**FACTS["time"], "began_s": 1000.5 + offset, "ended_s": 1000.5 + offset}
         check = first(facts(time=wrong))["time"]
-        assert (check.outcome, check.effect) == ("not_met", "flag")
+        assert (check.outcome, check.severity) == ("not_met", "flag")
         assert check.found == f"{words} the controller's, ± 0.500 s"
         assert check.expected == "within 2 s of the controller's clock"
     assert first(facts(), time_offset_max_s=0)["time"].outcome == "met"
@@ -706,7 +706,7 @@ def test_clock_synchronisation_is_checked_on_request(
 ) -> None:
     given = facts(time={**FACTS["time"], "synchronised": synchronised, "reason": reason})
     assert "time_synchronised" not in first(given)
-    check = first(given, effects={"time_synchronised": "flag"})["time_synchronised"]
+    check = first(given, severity={"time_synchronised": "flag"})["time_synchronised"]
     assert (check.outcome, check.found) == (outcome, words)
 
 
@@ -728,10 +728,10 @@ def test_texts_of_a_sut_are_bounded_to_one_line() -> None:
 
 
 def test_effects_can_be_set(isolated: Context) -> None:
-    promised = {"kernel_arguments": "nosmt", "effects": {"kernel_arguments": "flag", "clock_source": "blocking"}}
+    promised = {"kernel_arguments": "nosmt", "severity": {"kernel_arguments": "flag", "clock_source": "blocking"}}
     checks = evaluate(clocked(isolated, "hpet", guest=False), Known(), read_expectations(promised))
-    effects = {check.name: check.effect for check in checks if check.failed}
-    assert effects == {"kernel_arguments": "flag", "background_load": "flag", "clock_source": "blocking"}
+    severity = {check.name: check.severity for check in checks if check.failed}
+    assert severity == {"kernel_arguments": "flag", "background_load": "flag", "clock_source": "blocking"}
     reason = refusal(checks)
     assert reason is not None
     assert reason.startswith("Invariant clock source: expected tsc, and the processor flags")
@@ -743,20 +743,20 @@ def test_effects_can_be_set(isolated: Context) -> None:
 
 def test_a_check_that_is_off_is_omitted(isolated: Context) -> None:
     # YAML reads a bare off as false
-    every = {"effects": {name: False if name == "bios" else "off" for name in CHECKS}, "kernel_arguments": "nosmt"}
+    every = {"severity": {name: False if name == "bios" else "off" for name in CHECKS}, "kernel_arguments": "nosmt"}
     assert evaluate(isolated, known(sut1=SAME_SUT, sut2=SAME_SUT), read_expectations(every)) == ()
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"effects": {"kernel": "flag"}}, "preflight_severity has no check 'kernel', only kernel_arguments, "),
-        ({"effects": {"architecture": "off"}}, "preflight_severity has no check 'architecture'"),
+        ({"severity": {"kernel": "flag"}}, "preflight_severity has no check 'kernel', only kernel_arguments, "),
+        ({"severity": {"architecture": "off"}}, "preflight_severity has no check 'architecture'"),
         (
-            {"effects": {"time": "warn"}},
+            {"severity": {"time": "warn"}},
             "preflight_severity: time must be one of blocking, flag, off, not 'warn'",
         ),
-        ({"effects": ["time"]}, "preflight_severity must map checks to effects"),
+        ({"severity": ["time"]}, "preflight_severity must map checks to severities"),
         ({"isolated_cpus": "2-"}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none: "),
         ({"isolated_cpus": [2]}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none, not [2]"),
         (

@@ -619,7 +619,12 @@ def test_run_identifiers_sort_by_time_and_differ() -> None:
 
 
 CHECK = Check(
-    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met", effect="blocking"
+    name="kernel_release",
+    title="Kernel release",
+    expected="6.1.*",
+    found="5.4.0",
+    outcome="not_met",
+    severity="blocking",
 )
 LATER = datetime(2026, 1, 2, 5, 4, 5, tzinfo=UTC)
 
@@ -662,7 +667,7 @@ def test_a_blocking_check_prevents_the_run(tmp_path: Path) -> None:
 
 
 def test_a_nonblocking_check_is_flagged_once(tmp_path: Path) -> None:
-    flagged = CHECK.model_copy(update={"effect": "flag"})
+    flagged = CHECK.model_copy(update={"severity": "flag"})
     begun = begin(tmp_path, examine=lambda *_: [flagged])
     end_step(begun, "idle_latency")
     document = finish(begun.directory, now=NOW)

@@ -114,7 +114,7 @@ def step_record(name: str, **changes: Any) -> dict[str, Any]:
 
 CHANGE = {"setting": "turbo", "where": "/sys/x", "before": "0", "wanted": "1", "after": "1"}
 CHECK = Check(
-    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met", effect="flag"
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met", severity="flag"
 )
 RESTORED = {"record": "restored", "changes": [{**CHANGE, "restored": "0", "restored_by": "run"}], "faults": []}
 

@@ -126,7 +126,7 @@ class ActionModule(SutAction):
             remote_free_bytes=arguments["remote_free_bytes"],
         )
         checks = first_checks(facts, requirements, expectations, trip)
-        off = tuple(name for name in AGREED if expectations.effects.get(name) == "off")
+        off = tuple(name for name in AGREED if expectations.severity.get(name) == "off")
         known = Known(
             checks=checks,
             testbed=arguments["testbed"],

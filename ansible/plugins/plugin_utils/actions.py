@@ -320,7 +320,7 @@ class SutAction(CalibrationAction):
 
     def show(self, checks, left):
         """Display the failed *checks* that do not refuse the SUT, and what a run would restore first."""
-        for line in differences([check for check in checks if check.effect == "flag"]):
+        for line in differences([check for check in checks if check.severity == "flag"]):
             self.say(line, C.COLOR_WARN)
         if any(check.configured for check in checks):
             self.say(configuration_summary(checks))
