@@ -80,8 +80,8 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             "Nothing.",
         ),
         _warn(
-            "COMPANION_SLOW",
-            "A companion read too little to be sure that it kept the machine awake.",
+            "KEEP_AWAKE_SLOW",
+            "A keep-awake thread read too little to be sure that it kept the machine awake.",
             "Keep other work off the CPU that the flag names.",
             "It read less than 100 of its 300 MB/s (:doc:`idle_latency`).",
         ),
@@ -346,9 +346,9 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             finding=True,
         ),
         _info(
-            "LOOKED_LESS",
+            "COUNTERS_SAMPLED_LESS",
             "Counters that take long to read were not read around every measurement.",
-            "Nothing. ``looking`` in the step's document has the interrupts of the whole step "
+            "Nothing. ``counter_budget`` in the step's document has the interrupts of the whole step "
             "(:doc:`/reference/records`).",
             "Otherwise reading them would have taken more than 3 % of the step.",
             warned=True,

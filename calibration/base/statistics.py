@@ -185,15 +185,15 @@ def estimate(
     rounds: Sequence[int] = (),
     target_half_width: float | None = None,
     disturbed: Mapping[str, Set[int]] | None = None,
-    course: Mapping[str, Sequence[float | None]] | None = None,
+    covariates: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Estimate:
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
 
     *rounds* is the round of each placement, empty if all were measured at one time. With one placement in all the
     estimator is ``median_of_windows``, and the interval does not cover placement. *target_half_width* is relative; if
     given, the estimate says whether it was met. *disturbed* are the placements, by index, hit by each kind of
-    interference, *course* what else is known at each placement, by name. Raises ``ValueError`` without placements or
-    for a placement without windows.
+    interference, *covariates* what else is known at each placement, by name. Raises ``ValueError`` without placements
+    or for a placement without windows.
     """
     if not samples or not all(samples):
         raise ValueError("a placement without windows, or no placement")
@@ -239,9 +239,9 @@ def estimate(
         samples=kept,
     )
     hit = {code: {new for new, old in enumerate(order) if old in found} for code, found in (disturbed or {}).items()}
-    known = {name: [values[index] for index in order] for name, values in (course or {}).items()}
+    known = {name: [values[index] for index in order] for name, values in (covariates or {}).items()}
     update: dict[str, object] = {
-        "flags": (*shift_flags(result, hit), *course_flags(grouped, value, target_half_width, known))
+        "flags": (*shift_flags(result, hit), *covariate_flags(grouped, value, target_half_width, known))
     }
     if target_half_width is not None and result.half_width is not None:
         sure = (coverage or 0.0) >= MIN_COVERAGE
@@ -332,15 +332,15 @@ def differs(grouped: Sequence[Sequence[float]]) -> bool:
     return bool(fdtrc(len(grouped) - 1, sum(map(len, grouped)) - len(grouped), between / inside) < CHANCE)
 
 
-def course_flags(
+def covariate_flags(
     grouped: Sequence[Sequence[float]],
     value: float,
     target: float | None,
-    course: Mapping[str, Sequence[float | None]],
+    covariates: Mapping[str, Sequence[float | None]],
 ) -> Iterator[Flag]:
-    """Yield a flag if the rounds in *grouped* differ, and by more than *target*, and what of *course* went with them.
+    """Yield a flag if the rounds in *grouped* differ, and by more than *target*, and which *covariates* went with them.
 
-    *course* has one value for each placement. What goes with the rounds has a rank correlation of ``GOES_WITH``.
+    *covariates* has one value for each placement. What goes with the rounds has a rank correlation of ``GOES_WITH``.
     """
     centres = [median(group) for group in grouped]
     change = (max(centres) - min(centres)) / abs(value or 1)
@@ -348,7 +348,7 @@ def course_flags(
         return
     numbers = [number for number, group in enumerate(grouped) for _ in group]
     causes = []
-    for name, values in course.items():
+    for name, values in covariates.items():
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             continue

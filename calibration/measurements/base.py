@@ -263,7 +263,7 @@ class Declaration(ABC, Generic[S, V]):
     """Titles of the metrics in a table, by the form of their names; both have labels of its axes, a name ends with the
     column."""
     once: ClassVar[bool] = False
-    """Measured once, after the rounds: a search, or a course over time that rounds would cut."""
+    """Measured once, after the rounds: a search, or a load over time that rounds would cut."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 

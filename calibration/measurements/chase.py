@@ -27,7 +27,7 @@ from calibration.measurements.sut import (
     whole_pages,
 )
 from calibration.sutprobe.document import ProbeDocument
-from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyPoint
 
 LINK_NS = 35.0
 """Cost of shuffling, linking and verifying one node of a chain, for the expected duration only."""
@@ -50,25 +50,25 @@ HOP_NS = 150.0
 TOUCH_BYTES_PER_S = 4.0e9
 """Rate at which fresh pages are touched, for the expected duration only."""
 
-AWAKE_DIFFERENCE = 0.01
-"""Relative difference from which the awake and asleep latencies are separate values: their repeatability."""
+CONDITION_DIFFERENCE = 0.01
+"""Relative difference from which latencies with the package active and idle are two values: their repeatability."""
 
-COMPANION_MB_S_MIN = 100.0
-"""A companion that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
+KEEP_AWAKE_MB_S_MIN = 100.0
+"""A keep-awake thread that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
 
-NO_COMPANIONS = "no CPU to keep the machine awake with: each is a sibling of one that measures"
-
-
-def no_companions(context: Context) -> str:
-    """Return why a machine is not measured awake."""
-    return without_flush(context) or NO_COMPANIONS
+NO_KEEP_AWAKE = "no CPU to keep the machine awake with: each is a sibling of one that measures"
 
 
-COMPANION_BYTES = MIB
-"""Memory that a companion reads, on its node."""
+def no_keep_awake(context: Context) -> str:
+    """Return why a machine is not measured with its packages active."""
+    return without_flush(context) or NO_KEEP_AWAKE
+
+
+KEEP_AWAKE_BYTES = MIB
+"""Memory that a keep-awake thread reads, on its node."""
 
 SETTLE_S = 0.05
-"""Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
+"""Time that sutprobe lets the machine fall asleep or wake up before a walk, with keep-awake threads."""
 
 
 class ChaseSettings(RepeatedSettings):
@@ -127,21 +127,21 @@ class ChaseSettings(RepeatedSettings):
         """Return the expected time in s until a CPU has built one chain in fresh memory, for all placements."""
         return self.map_s(size_bytes) + self.build_s(size_bytes)
 
-    def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> float:
-        """Return the expected time in s of *cells* chases of *size_bytes*, with *companions* also awake.
+    def idle_s(self, size_bytes: int, built_bytes: int, cells: int, keep_awake: Sequence[Place]) -> float:
+        """Return the expected time in s of *cells* chases of *size_bytes*, each twice with *keep_awake* threads.
 
         *built_bytes* is the most that one CPU builds, one memory after another.
         """
-        walks = 2 if companions else 1
-        settled_s = self.placements * SETTLE_S * walks if companions else 0.0
+        walks = 2 if keep_awake else 1
+        settled_s = self.placements * SETTLE_S * walks if keep_awake else 0.0
         return self.setup_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
 
 
-def chain_memory(sizes: Mapping[int, int], companions: Sequence[Place] = ()) -> dict[int, int]:
-    """Return the memory that chains of *sizes*, by node, take of each node while they are built, and *companions*."""
+def chain_memory(sizes: Mapping[int, int], keep_awake: Sequence[Place] = ()) -> dict[int, int]:
+    """Return the memory that chains of *sizes*, by node, take of each node while they are built, and *keep_awake*."""
     found = {node: whole_pages(size) + ceil(size * CHAIN_BESIDE) for node, size in sizes.items()}
-    for companion in companions:
-        found[companion.node] = found.get(companion.node, 0) + COMPANION_BYTES
+    for thread in keep_awake:
+        found[thread.node] = found.get(thread.node, 0) + KEEP_AWAKE_BYTES
     return found
 
 
@@ -171,7 +171,7 @@ def chain_flags(sut: Sut, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
 def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
     """Yield a flag if the CPUs of *points* walked into the part that the builder's cache may hold."""
     llc = sut.llc_bytes
-    walks = 2 if companions_of(points) else 1
+    walks = 2 if keep_awake_of(points) else 1
     hops: dict[tuple[int, ...], int] = {}
     for point in points:
         walked = WARM_HOPS + document.parameters["windows"] * point.hops_per_window
@@ -189,8 +189,8 @@ def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint])
         )
 
 
-def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple[Place, ...]:
-    """Return the companions of chases from *cpus* to the memory of *nodes*.
+def keep_awake_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple[Place, ...]:
+    """Return the keep-awake threads of chases from *cpus* to the memory of *nodes*.
 
     One per node: on a core of that node, or of the nearest to a node without CPUs, that is not measured, reading that
     node's memory. A node without a free core has none, and no node where lines cannot be flushed.
@@ -211,36 +211,38 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
     return tuple(found)
 
 
-Condition = Literal["asleep", "awake"]
+Condition = Literal["package_idle", "package_active"]
 """State of the machine during an idle latency: idle, or busy enough that nothing sleeps."""
 
 
 class IdleLatencies(NamedTuple):
-    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the value of record.
+    """Latency in ns per load with the package idle and, with keep-awake threads, active.
 
-    ``placements`` are those of that condition.
+    ``condition`` is that of the value of record.     ``placements`` are those of that condition.
     """
 
     latency_ns: Estimate
     condition: Condition
-    asleep_ns: Estimate
-    awake_ns: Estimate | None
+    package_idle_ns: Estimate
+    package_active_ns: Estimate | None
     placements: tuple[LatencyPlacement, ...]
 
 
 def idle_latencies(point: LatencyPoint, target_half_width: float | None) -> IdleLatencies | None:
     """Return the latency of *point*; ``None`` if not measured.
 
-    The value of record is the awake one if the two differ, else the asleep one.
+    The value of record is that of the active package if the two differ, else that of the idle one.
     """
     if not point.placements:
         return None
-    asleep = _latency(point.placements, target_half_width)
-    awakes = tuple(moved for placement in point.placements if (moved := placement.when_awake) is not None)
-    awake = _latency(awakes, target_half_width) if awakes else None
-    if awake is not None and awake.apart(asleep) and abs(awake.value / asleep.value - 1) > AWAKE_DIFFERENCE:
-        return IdleLatencies(awake, "awake", asleep, awake, awakes)
-    return IdleLatencies(asleep, "asleep", asleep, awake, point.placements)
+    idle = _latency(point.placements, target_half_width)
+    active_placements = tuple(
+        moved for placement in point.placements if (moved := placement.when_package_active) is not None
+    )
+    active = _latency(active_placements, target_half_width) if active_placements else None
+    if active is not None and active.apart(idle) and abs(active.value / idle.value - 1) > CONDITION_DIFFERENCE:
+        return IdleLatencies(active, "package_active", idle, active, active_placements)
+    return IdleLatencies(idle, "package_idle", idle, active, point.placements)
 
 
 def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
@@ -288,21 +290,23 @@ def _proved(point: LatencyPoint) -> bool:
     return point.chain_proved and (point.order_check is None or point.order_check.passed is not False)
 
 
-def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
-    """Return the companions of *points*, each with its median read rate."""
+def keep_awake_of(points: Sequence[LatencyPoint]) -> tuple[KeepAwakeThread, ...]:
+    """Return the keep-awake threads of *points*, each with its median read rate."""
     rates: dict[tuple[int, int], list[float]] = {}
     for point in points:
         for placement in point.placements or ():
-            for companion in () if placement.awake is None else placement.awake.companions:
-                rates.setdefault((companion.cpu, companion.node), []).append(companion.mb_s)
-    return tuple(Companion(cpu=cpu, node=node, mb_s=median(found)) for (cpu, node), found in rates.items())
+            for thread in () if placement.package_active is None else placement.package_active.keep_awake:
+                rates.setdefault((thread.cpu, thread.node), []).append(thread.mb_s)
+    return tuple(KeepAwakeThread(cpu=cpu, node=node, mb_s=median(found)) for (cpu, node), found in rates.items())
 
 
-def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
-    """Yield a flag if one of *companions* read too little to keep the machine awake."""
-    slow = min(companions, key=lambda companion: companion.mb_s, default=None)
-    if slow is not None and slow.mb_s < COMPANION_MB_S_MIN:
-        yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")
+def keep_awake_flags(keep_awake: Sequence[KeepAwakeThread]) -> Iterator[Flag]:
+    """Yield a flag if one of *keep_awake* read too little to keep the machine awake."""
+    slow = min(keep_awake, key=lambda thread: thread.mb_s, default=None)
+    if slow is not None and slow.mb_s < KEEP_AWAKE_MB_S_MIN:
+        yield flag(
+            "KEEP_AWAKE_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a keep-awake thread"
+        )
 
 
 def core_hz_of(points: Sequence[LatencyPoint | IdleLatencies]) -> float | None:

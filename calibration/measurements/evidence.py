@@ -166,15 +166,15 @@ def estimate_of(
 
 
 def beside(placements: Sequence[Placement]) -> dict[str, Any]:
-    """Return what ``estimate`` is given beside the samples of *placements*: rounds, interference, and the course."""
+    """Return what ``estimate`` is given beside the samples of *placements*: rounds, interference and covariates."""
     rounds = [placement.round for placement in placements if placement.round is not None]
-    course: dict[str, list[float | None]] = {
+    covariates: dict[str, list[float | None]] = {
         "the core clock in GHz": [(each.core_hz_before + each.core_hz_after) / 2e9 for each in placements],
         "stolen time in ms": [each.interference.steal_ms for each in placements],
     }
     for name, field in AROUND.items():
-        course[name] = [None if each.around is None else getattr(each.around, field) for each in placements]
-    return {"rounds": rounds, "disturbed": disturbed(placements), "course": course}
+        covariates[name] = [None if each.around is None else getattr(each.around, field) for each in placements]
+    return {"rounds": rounds, "disturbed": disturbed(placements), "covariates": covariates}
 
 
 def undisturbed(windows: Sequence[float], dirty: Collection[int]) -> list[float]:

@@ -14,19 +14,19 @@ from calibration.measurements.chase import (
     chain_flags,
     chain_memory,
     chase_flags,
-    companion_flags,
-    companions_for,
-    companions_of,
     core_hz_of,
     idle_bytes,
     idle_latencies,
-    no_companions,
+    keep_awake_flags,
+    keep_awake_for,
+    keep_awake_of,
+    no_keep_awake,
 )
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.latency import Companion, LatencyResult
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyResult
 
 
 class IdleLatencySettings(ChaseSettings):
@@ -38,9 +38,9 @@ class IdleLatencySettings(ChaseSettings):
 class IdleLatencyValues(Values):
     """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks if the clock is known.
 
-    ``latency_ns`` is the value of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
-    both, if ``companions`` kept the machine awake. ``counted`` is the latency by counters of the core, ``None`` without
-    counters.
+    ``latency_ns`` is the value of record: that of the machine in ``condition``. ``package_idle_ns`` and
+    ``package_active_ns`` are both, if ``keep_awake`` threads kept the machine awake. ``counted`` is the latency by
+    counters of the core, ``None`` without counters.
     """
 
     kind: Literal["idle_latency"] = "idle_latency"
@@ -50,10 +50,10 @@ class IdleLatencyValues(Values):
     page: str
     core_hz: float
     latency_ns: Estimate
-    condition: Condition = "asleep"
-    asleep_ns: Estimate | None = None
-    awake_ns: Estimate | None = None
-    companions: tuple[Companion, ...] = ()
+    condition: Condition = "package_idle"
+    package_idle_ns: Estimate | None = None
+    package_active_ns: Estimate | None = None
+    keep_awake: tuple[KeepAwakeThread, ...] = ()
     counted: CounterLatency | None = None
 
 
@@ -84,8 +84,8 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
-            companions = companions_for(sut, (place.cpu,), (place.node,))
-            cost_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
+            keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
+            cost_s = settings.idle_s(size_bytes, size_bytes, 1, keep_awake)
             counters = event_options(sut.context, LATENCY_ROLES) if settings.counters else {}
             yield self.step(
                 f"CPU {place.cpu}, memory of node {place.node}",
@@ -93,18 +93,18 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 {
                     "at": place,
                     **settings.random_options(sut, size_bytes),
-                    "companion": list(companions),
+                    "keep-awake": list(keep_awake),
                     **counters,
                 },
                 cpus=(place.cpu,),
-                memory_bytes=chain_memory({place.node: size_bytes}, companions),
-                tasks=1 + len(companions),
+                memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
+                tasks=1 + len(keep_awake),
                 cost_s=cost_s,
                 setup_s=settings.setup_s(size_bytes),
                 repeated=settings,
             )
-            if not companions:
-                yield self.not_planned(no_companions(sut.context), f"{self.title} of the machine awake")
+            if not keep_awake:
+                yield self.not_planned(no_keep_awake(sut.context), f"{self.title} with the packages active")
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one latency."""
@@ -118,7 +118,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         if latency is None or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
         counted = latency_beside([placement.counters for placement in latency.placements])
-        companions = companions_of(result.points)
+        keep_awake = keep_awake_of(result.points)
         yield Parsed(
             id=step.id,
             values=IdleLatencyValues(
@@ -129,14 +129,14 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 core_hz=core_hz,
                 latency_ns=latency.latency_ns,
                 condition=latency.condition,
-                asleep_ns=latency.asleep_ns if latency.awake_ns else None,
-                awake_ns=latency.awake_ns,
-                companions=companions,
+                package_idle_ns=latency.package_idle_ns if latency.package_active_ns else None,
+                package_active_ns=latency.package_active_ns,
+                keep_awake=keep_awake,
                 counted=counted,
             ),
             flags=(
                 *chase_flags(document, result.points, [latency]),
-                *companion_flags(companions),
+                *keep_awake_flags(keep_awake),
                 *chain_flags(sut, [point]),
                 *latency_flags([counted]),
             ),

@@ -22,21 +22,21 @@ from calibration.measurements.chase import (
     chain_flags,
     chain_memory,
     chase_flags,
-    companion_flags,
-    companions_for,
-    companions_of,
     idle_bytes,
     idle_latencies,
+    keep_awake_flags,
+    keep_awake_for,
+    keep_awake_of,
     lap_flags,
     missing_places,
-    no_companions,
+    no_keep_awake,
 )
 from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Table
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.latency import Companion, LatencyResult
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyResult
 
 ASYMMETRY = 0.05
 """Relative difference between a cell and its mirror that is flagged."""
@@ -45,20 +45,20 @@ ASYMMETRY = 0.05
 class LatencyMatrixValues(NodeMatrixValues):
     """Latency in ns per load from the CPUs of each node to the memory of each, measured on ``cpu`` in ``size_bytes``.
 
-    ``latency_ns`` is the value of record, that of the machine in its ``condition``; ``asleep_ns`` and ``awake_ns`` are
-    both if ``companions`` kept the machine awake, else ``None``.
+    ``latency_ns`` is the value of record, that of the machine in its ``condition``; ``package_idle_ns`` and
+    ``package_active_ns`` are both, if ``keep_awake`` threads kept the machine awake, else ``None``.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
-    companions: tuple[Companion, ...] = ()
+    keep_awake: tuple[KeepAwakeThread, ...] = ()
 
     columns: ClassVar = {
         "cpu": int,
         "size_bytes": int,
         "latency_ns": Estimate | None,
         "condition": Condition | None,
-        "asleep_ns": Estimate | None,
-        "awake_ns": Estimate | None,
+        "package_idle_ns": Estimate | None,
+        "package_active_ns": Estimate | None,
     }
     drawn = ("latency_ns", "Idle latency", "ns", 1.0)
 
@@ -108,8 +108,8 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             sum(size for size, builder in zip(sizes.values(), builders, strict=True) if builder == row)
             for row in rows.values()
         )
-        companions = companions_for(sut, tuple(rows), columns)
-        cost_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
+        keep_awake = keep_awake_for(sut, tuple(rows), columns)
+        cost_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), keep_awake)
         places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
         yield self.step(
             f"{len(rows)} x {len(columns)} nodes",
@@ -117,17 +117,17 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             {
                 "at": places,
                 **settings.random_options(sut, largest),
-                "companion": list(companions),
+                "keep-awake": list(keep_awake),
             },
             cpus=rows,
-            memory_bytes=chain_memory(sizes, companions),
-            tasks=len(rows) + len(companions),
+            memory_bytes=chain_memory(sizes, keep_awake),
+            tasks=len(rows) + len(keep_awake),
             cost_s=cost_s,
             setup_s=settings.setup_s(built_bytes),
             repeated=settings,
         )
-        if not companions:
-            yield self.not_planned(no_companions(sut.context), f"{self.title} of the machine awake")
+        if not keep_awake:
+            yield self.not_planned(no_keep_awake(sut.context), f"{self.title} with the packages active")
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
@@ -135,8 +135,10 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         cells = [idle_latencies(point, step.target_half_width) for point in result.points]
         measured = [cell for cell in cells if cell is not None]
         require_any(measured, result.points, "cell")
-        companions = companions_of(result.points)
-        columns = {"latency_ns"} if not companions else {"latency_ns", "condition", "asleep_ns", "awake_ns"}
+        keep_awake = keep_awake_of(result.points)
+        columns = (
+            {"latency_ns"} if not keep_awake else {"latency_ns", "condition", "package_idle_ns", "package_active_ns"}
+        )
         table = LatencyMatrixValues.table_of(
             {
                 "cpu_node": sut.node_of(point.cpu),
@@ -149,10 +151,10 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         )
         yield Parsed(
             id=step.id,
-            values=LatencyMatrixValues(table=table, companions=companions),
+            values=LatencyMatrixValues(table=table, keep_awake=keep_awake),
             flags=(
                 *chase_flags(document, result.points, measured),
-                *companion_flags(companions),
+                *keep_awake_flags(keep_awake),
                 *chain_flags(sut, result.points),
                 *lap_flags(sut, document, result.points),
                 *_asymmetry(table),

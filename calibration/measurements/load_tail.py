@@ -31,17 +31,17 @@ from calibration.measurements.chase import (
     chain_flags,
     chain_memory,
     chase_flags,
-    companion_flags,
-    companions_for,
-    companions_of,
     idle_bytes,
     idle_latencies,
+    keep_awake_flags,
+    keep_awake_for,
+    keep_awake_of,
 )
 from calibration.measurements.evidence import estimate_of
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyResult, SingleLoads
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyResult, SingleLoads
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
@@ -110,7 +110,7 @@ class LoadTailValues(Values):
     size_bytes: int
     page: str
     condition: Condition
-    companions: tuple[Companion, ...]
+    keep_awake: tuple[KeepAwakeThread, ...]
     tick_ns: float
     resolution_ns: float
     interruption_ns: float
@@ -154,8 +154,8 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
-            companions = companions_for(sut, (place.cpu,), (place.node,))
-            walks = settings.placements * (2 if companions else 1)
+            keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
+            walks = settings.placements * (2 if keep_awake else 1)
             yield self.step(
                 f"CPU {place.cpu}, memory of node {place.node}",
                 "latency",
@@ -163,12 +163,12 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                     "at": place,
                     **settings.random_options(sut, size_bytes),
                     "single-loads": settings.single_loads,
-                    "companion": list(companions),
+                    "keep-awake": list(keep_awake),
                 },
                 cpus=(place.cpu,),
-                memory_bytes=chain_memory({place.node: size_bytes}, companions),
-                tasks=1 + len(companions),
-                cost_s=settings.idle_s(size_bytes, size_bytes, 1, companions)
+                memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
+                tasks=1 + len(keep_awake),
+                cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake)
                 + walks * settings.single_loads * LOAD_NS * 1e-9,
                 setup_s=settings.setup_s(size_bytes),
                 repeated=settings,
@@ -187,7 +187,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
         if document.clock is None or any(placement.single_loads is None for placement in placements):
             raise InputError("no single loads in a placement, or no clock")
         values = _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
-        companions = companions_of(result.points)
+        keep_awake = keep_awake_of(result.points)
         yield Parsed(
             id=step.id,
             values=LoadTailValues(
@@ -196,13 +196,13 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                 size_bytes=point.size_bytes,
                 page=placements[0].pages.obtained,
                 condition=latency.condition,
-                companions=companions,
+                keep_awake=keep_awake,
                 chase_ns=latency.latency_ns,
                 **values,
             ),
             flags=(
                 *chase_flags(document, result.points, [latency]),
-                *companion_flags(companions),
+                *keep_awake_flags(keep_awake),
                 *chain_flags(sut, [point]),
             ),
             missing=tuple(

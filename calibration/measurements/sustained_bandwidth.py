@@ -28,7 +28,7 @@ from calibration.measurements.traffic import (
     shape_options,
 )
 from calibration.measurements.traffic_points import measured_points, missing_points, traffic_flags
-from calibration.sutprobe.bandwidth import BandwidthResult, Course
+from calibration.sutprobe.bandwidth import BandwidthResult, Telemetry
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 WINDOW_S = 0.1
@@ -40,7 +40,7 @@ COURSE_POINTS = 400
 EDGE_WINDOWS = 10
 """Windows of the first and of the last second that are compared."""
 
-COURSE_S = 1.0
+TELEMETRY_INTERVAL_S = 1.0
 """Seconds between two readings of clock, energy and temperature; a reading takes less than a millisecond."""
 
 MAX_LOSS = 0.02
@@ -62,7 +62,7 @@ class SustainedBandwidthValues(Values):
     """One mix over time, ``windows_mb_s`` of ``window_s`` each; ``seconds_mb_s`` is the median of each second.
 
     ``bandwidth_mb_s`` is that of the second half. ``lost_fraction`` compares the windows of the first second with those
-    of the last: 0.1 is a tenth less. ``course`` are the readings meanwhile.
+    of the last: 0.1 is a tenth less. ``telemetry`` are the readings meanwhile.
     """
 
     kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"
@@ -74,7 +74,7 @@ class SustainedBandwidthValues(Values):
     seconds_mb_s: tuple[float, ...]
     bandwidth_mb_s: Estimate
     lost_fraction: Estimate
-    course: Course | None
+    telemetry: Telemetry | None
 
 
 class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidthValues]):
@@ -120,7 +120,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 "placements": 1,
                 "windows": windows,
                 "window-s": WINDOW_S,
-                "course-s": COURSE_S,
+                "telemetry-interval-s": TELEMETRY_INTERVAL_S,
                 **shape_options(traffic, settings.shape, sut.traffic_shape, settings.mixes),
             },
             cost_s=traffic.cost_s([Run(parts, mix, size_bytes) for mix in settings.mixes]),
@@ -149,7 +149,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 ),
                 bandwidth_mb_s=estimate([windows[len(windows) // 2 :]], "MB/s"),
                 lost_fraction=lost,
-                course=placement.course,
+                telemetry=placement.telemetry,
             )
             yield Parsed(
                 id=f"{step.id}-{point.mix}",

@@ -54,7 +54,7 @@ LOAD_CPUS = 4
 LEAD_S = 0.05
 """Before each condition: reading of counters and wake-ups that do not count, for the expected duration only."""
 
-CHORE_PROCESSES = 2
+FORK_PROCESSES = 2
 """Most processes of a housekeeping CPU at the same time: the one that forks, and the forked."""
 
 CPU_S = 0.001
@@ -67,8 +67,8 @@ CURVE_POINTS = 120
 """Most points of a curve."""
 
 Load = Literal["none", "memory", "housekeeping"]
-Condition = Literal["idle", "held", "memory", "housekeeping"]
-"""``held``: idle, with deep idle states kept away."""
+Condition = Literal["idle", "shallow_idle", "memory", "housekeeping"]
+"""``shallow_idle``: idle, with deep idle states kept away."""
 
 
 # The result of ``sutprobe wakeup``
@@ -125,7 +125,7 @@ class WakeupCondition(Model):
     stopped: Literal["time", "threshold", "interrupted"]
     wall_s: float
     load_mb_s: float | None
-    chores_per_s: float | None
+    forks_per_s: float | None
     cpus: tuple[WakeupCpu, ...]
     interference: Interference
     rounds: tuple[Self, ...] = ()
@@ -187,7 +187,7 @@ def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
             "stopped": next((part.stopped for part in parts if part.stopped != "time"), "time"),
             "wall_s": sum(part.wall_s for part in parts),
             "load_mb_s": _median([part.load_mb_s for part in parts]),
-            "chores_per_s": _median([part.chores_per_s for part in parts]),
+            "forks_per_s": _median([part.forks_per_s for part in parts]),
             "cpus": tuple(_merged_cpu(cpus[number]) for number in sorted(cpus)),
             "interference": Interference.summed([part.interference for part in parts]),
             "rounds": tuple(parts),
@@ -331,7 +331,7 @@ class WakeupValues(Values):
     ``missed`` deadlines passed while an earlier one was late; they are not among the samples of ``late_ns``.
     ``idle_states`` are those that the measured CPUs could enter, ``None`` if
     the kernel reports none. ``asked_mb_s`` and ``load_mb_s`` are the stated and the measured rate of the memory load,
-    ``chores_per_s`` the processes started by the housekeeping load.
+    ``forks_per_s`` the processes started by the housekeeping load.
     """
 
     kind: Literal["wakeup"] = "wakeup"
@@ -346,7 +346,7 @@ class WakeupValues(Values):
     idle_states: tuple[ReachableState, ...] | None
     asked_mb_s: float | None
     load_mb_s: float | None
-    chores_per_s: float | None
+    forks_per_s: float | None
     wall_s: float
     wakes: int
     missed: int
@@ -439,32 +439,32 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             "cpus": format_cpulist(cpus),
             "period-us": settings.period_us,
             "seconds": seconds,
-            "under": ",".join(loads),
+            "loads": ",".join(loads),
             "worst": WORST,
         }
         if settings.fifo:
             options["fifo"] = settings.fifo
-        companions: list[Place] = []
-        chores: list[int] = []
+        readers: list[Place] = []
+        forkers: list[int] = []
         if "memory" in loads:
             groups = [
                 (sut.home(node), here[:LOAD_CPUS])
                 for node in sut.cpu_nodes
                 if (here := sut.one_per_core(set(helpers) & set(sut.cpus_of(node))))
             ]
-            companions = [Place(cpu, node) for node, here in groups for cpu in here]
+            readers = [Place(cpu, node) for node, here in groups for cpu in here]
             options["load-group"] = [f"{format_cpulist(here)}@{node}" for node, here in groups]
             options["load-mb-s"] = settings.load_mb_s
         if "housekeeping" in loads:
-            chores = sut.one_per_core(helpers)[:LOAD_CPUS]
-            options["housekeeping-cpus"] = format_cpulist(chores)
+            forkers = sut.one_per_core(helpers)[:LOAD_CPUS]
+            options["housekeeping-cpus"] = format_cpulist(forkers)
         title, suffix = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}", ""
         if traced:
             options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX
         if held_us is not None:
             options["idle-latency-us"] = held_us
-            title, suffix = f"{title}, idle states of at most {held_us} µs", "-held"
+            title, suffix = f"{title}, idle states of at most {held_us} µs", "-shallow-idle"
         return self.step(
             title,
             "wakeup",
@@ -472,8 +472,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             suffix=suffix,
             part_of=self.kind if traced else None,
             cpus=cpus,
-            memory_bytes=chain_memory({}, companions),
-            tasks=len(cpus) + len(companions) + CHORE_PROCESSES * len(chores),
+            memory_bytes=chain_memory({}, readers),
+            tasks=len(cpus) + len(readers) + FORK_PROCESSES * len(forkers),
             cost_s=len(loads) * (seconds + LEAD_S + CPU_S * len(cpus)),
             setup_s=len(loads) * LEAD_S,
         )
@@ -552,7 +552,7 @@ def curve(late_ns: Histogram) -> list[tuple[int, float]]:
 
 NAMES: dict[Condition, str] = {
     "idle": "idle",
-    "held": "idle, deep idle states kept away",
+    "shallow_idle": "idle, deep idle states kept away",
     "memory": "memory load",
     "housekeeping": "housekeeping load",
 }
@@ -571,7 +571,7 @@ def _values(result: WakeupResult, condition: WakeupCondition, sut: Sut, traced: 
         idle_latency_us=held_us,
         asked_mb_s=None if condition.load_mb_s is None else result.asked_mb_s,
         load_mb_s=condition.load_mb_s,
-        chores_per_s=condition.chores_per_s,
+        forks_per_s=condition.forks_per_s,
         wall_s=condition.wall_s,
         interference=condition.interference,
         condition=_name(result, condition.load),
@@ -610,7 +610,7 @@ def _values(result: WakeupResult, condition: WakeupCondition, sut: Sut, traced: 
 def _name(result: WakeupResult, load: Load) -> Condition:
     if load != "none":
         return load
-    return "idle" if result.idle_latency_us is None else "held"
+    return "idle" if result.idle_latency_us is None else "shallow_idle"
 
 
 def _own(condition: WakeupCondition) -> list[WakeupCpu]:

@@ -5,7 +5,6 @@
 
 #include "allocate.h"
 #include "clock.h"
-#include "course.h"
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
@@ -15,6 +14,7 @@
 #include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
+#include "telemetry.h"
 #include "text.h"
 
 /* Time given to caches, page tables, prefetchers and the chunk length to settle before the first window. What the last run
@@ -45,7 +45,7 @@ static struct {
 	struct u64_list delays;
 	uint64_t keep_best;
 	struct u64_list only;
-	double course_s;
+	double telemetry_interval_s;
 } options;
 
 static const struct option table[] = {
@@ -90,7 +90,7 @@ static const struct option table[] = {
 		"measure the settings of these numbers, counted from 0 by group, mix, size, streams, prefetch distance, hint, "
 		"lines, instruction and delay, the last fastest"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
-	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
+	OPTION_ROW_F64("--telemetry-interval-s", &options.telemetry_interval_s, "S", "0", 0, 3600,
 	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
 	OPTIONS_SAMPLE,
 	OPTIONS_EVENT,
@@ -101,7 +101,7 @@ struct placement {
 	struct evidence evidence;
 	double *window_rates; /* lines of each array per tick, all threads */
 	double *thread_rates; /* the same of each thread, mean over the windows */
-	struct course *course;
+	struct telemetry *telemetry;
 };
 
 struct point {
@@ -394,15 +394,15 @@ static void keep_run(struct point *point, uint64_t seed)
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
-static void open_course(struct point *point, double windows_s)
+static void open_telemetry(struct point *point, double windows_s)
 {
 	struct generator *generator = &results.generator;
-	generator->course = NULL;
-	if (options.course_s <= 0 || is_search())
+	generator->telemetry = NULL;
+	if (options.telemetry_interval_s <= 0 || is_search())
 		return;
-	generator->course_s = options.course_s;
-	generator->course = course_open(&point->group->cpus, (size_t)(windows_s / options.course_s) + 2);
-	point->placements[point->count].course = generator->course;
+	generator->telemetry_interval_s = options.telemetry_interval_s;
+	generator->telemetry = telemetry_open(&point->group->cpus, (size_t)(windows_s / options.telemetry_interval_s) + 2);
+	point->placements[point->count].telemetry = generator->telemetry;
 }
 
 /* One run, and the proof of its work; false with the reason, and nothing kept of it, where either could not be. */
@@ -415,7 +415,7 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 	    !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
 		return false;
 	supervise_avoid(&point->group->cpus);
-	open_course(point, windows_s);
+	open_telemetry(point, windows_s);
 	bool good = generator_run_windows(generator, settle_s, windows_s, error);
 	if (good)
 		keep_run(point, seed);
@@ -744,7 +744,7 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_f64s(json, "program_windows_mb_s", placement->window_rates, windows(), program);
 	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
 	evidence_write(json, evidence, &point->group->cpus);
-	course_write(json, "course", placement->course);
+	telemetry_write(json, "telemetry", placement->telemetry);
 	evidence_counted_write(json, evidence, results.generator.sampled);
 	json_object_end(json);
 }

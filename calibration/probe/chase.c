@@ -13,7 +13,7 @@
 #include "random.h"
 #include "stopping.h"
 
-/* Between asleep and awake, and back: clocks of uncore and fabric follow the load within 10 ms or so. */
+/* Between an idle and an active package, and back: clocks of uncore and fabric follow the load within 10 ms or so. */
 #define SETTLE_NS 50000000u
 /* Where in a mapping a small chain lies, so that rounds see different huge pages and not always the first. */
 #define ALIGN_BYTES (2u << 20)
@@ -58,7 +58,7 @@ static void build(struct chase_group *group, struct chase_home *home)
 	if (!home->first || stop_error(&home->build_error) || !spreads(home, home->first->task->size_bytes))
 		return;
 	const struct chase_task *task = home->first->task;
-	uint64_t seed = home->first->samples[CHASE_ASLEEP]->evidence.seed, state = seed;
+	uint64_t seed = home->first->samples[CHASE_PACKAGE_IDLE]->evidence.seed, state = seed;
 	size_t places = (home->region.bytes - task->size_bytes) / ALIGN_BYTES + 1;
 	/* Interleaved pages are counted from the start of the mapping. */
 	size_t place = home->region.nodes ? 0 : (size_t)(random_mix(&state) % places);
@@ -397,7 +397,7 @@ static void run_in_turn(struct chase_group *group)
 	for (size_t i = group->count; i-- > 0;) {
 		group->chases[i].walking = false;
 		if (good(&group->chases[i]))
-			seed = group->chases[i].samples[CHASE_ASLEEP]->evidence.seed;
+			seed = group->chases[i].samples[CHASE_PACKAGE_IDLE]->evidence.seed;
 	}
 	uint32_t *order = random_order(group->count, seed);
 	for (size_t i = 0; i < group->count; i++) {
@@ -434,7 +434,7 @@ static void pass(struct chase_group *group, enum chase_condition condition)
 {
 	struct error error = {0};
 	struct snapshot before, after = {0};
-	double *rates = allocate(group->companion_count, sizeof(*rates));
+	double *rates = allocate(group->reader_count, sizeof(*rates));
 	bool taken = false;
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
@@ -442,9 +442,9 @@ static void pass(struct chase_group *group, enum chase_condition condition)
 		if (good(chase))
 			sample_prepare(chase);
 	}
-	if (condition == CHASE_AWAKE)
-		companions_begin(group->companions, group->companion_count);
-	if (group->companion_count)
+	if (condition == CHASE_PACKAGE_ACTIVE)
+		paced_readers_begin(group->readers, group->reader_count);
+	if (group->reader_count)
 		stop_sleep_ns(SETTLE_NS);
 	snapshot_take(&before, group->cpus);
 	if (group->together)
@@ -452,17 +452,17 @@ static void pass(struct chase_group *group, enum chase_condition condition)
 	else
 		run_in_turn(group);
 	snapshot_take_again(&after, &before);
-	if (condition == CHASE_AWAKE)
-		companions_end(group->companions, group->companion_count, &error);
-	for (size_t i = 0; i < group->companion_count; i++)
-		rates[i] = group->companions[i].bytes_per_tick;
+	if (condition == CHASE_PACKAGE_ACTIVE)
+		paced_readers_end(group->readers, group->reader_count, &error);
+	for (size_t i = 0; i < group->reader_count; i++)
+		rates[i] = group->readers[i].bytes_per_tick;
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
 		if (!good(chase) || !error_take(&chase->error, &error))
 			continue;
 		chase->sample->evidence.before = before;
 		chase->sample->evidence.after = after;
-		chase->sample->companion_rates = rates;
+		chase->sample->reader_rates = rates;
 		taken = true;
 	}
 	if (!taken) {
@@ -474,8 +474,8 @@ static void pass(struct chase_group *group, enum chase_condition condition)
 
 void chase_measure(struct chase_group *group)
 {
-	const size_t passes = group->companion_count ? CHASE_CONDITIONS : 1;
-	bool first_awake = group->companion_count && group->awake_first, any = false;
+	const size_t passes = group->reader_count ? CHASE_CONDITIONS : 1;
+	bool active_at_first = group->reader_count && group->active_first, any = false;
 	for (size_t i = 0; i < group->count; i++)
 		if (group->chases[i].task)
 			group->chases[i].error = (struct error){0};
@@ -483,5 +483,5 @@ void chase_measure(struct chase_group *group)
 	for (size_t i = 0; i < group->count; i++)
 		any = any || good(&group->chases[i]);
 	for (size_t i = 0; any && i < passes; i++)
-		pass(group, (i == 0) == first_awake ? CHASE_AWAKE : CHASE_ASLEEP);
+		pass(group, (i == 0) == active_at_first ? CHASE_PACKAGE_ACTIVE : CHASE_PACKAGE_IDLE);
 }

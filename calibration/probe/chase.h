@@ -8,9 +8,9 @@
 
 #include "affinity.h"
 #include "chain.h"
-#include "companion.h"
 #include "error.h"
 #include "evidence.h"
+#include "paced_reader.h"
 #include "progress.h"
 #include "single.h"
 #include "worker.h"
@@ -31,7 +31,7 @@ struct chase_task {
 /* Hops of a task come in multiples of this. */
 uint64_t chase_hops_unit(const struct chase_task *task);
 
-/* What one chase gave in one placement. Snapshots and companions are those of the pass, shared by its samples. */
+/* What one chase gave in one placement. Snapshots and readers are those of the pass, shared by its samples. */
 struct chase_sample {
 	struct evidence evidence; /* pages: of the mapping that the chain lies in; samples and counters: of this thread */
 	uint64_t *shares;         /* of those pages, on each node where there are several; else NULL */
@@ -40,10 +40,10 @@ struct chase_sample {
 	double *window_ticks; /* per hop */
 	bool *dirty;
 	struct single_loads *single; /* NULL: none wanted */
-	double *companion_rates;     /* bytes per tick, while these walked */
+	double *reader_rates;        /* bytes per tick, while these walked */
 };
 
-enum chase_condition { CHASE_ASLEEP, CHASE_AWAKE };
+enum chase_condition { CHASE_PACKAGE_IDLE, CHASE_PACKAGE_ACTIVE };
 #define CHASE_CONDITIONS 2
 
 struct chase_walker;
@@ -68,7 +68,7 @@ struct chase {
 	double longest_s;             /* of any task to come (chase_seconds) */
 	/* to be set before chase_measure */
 	const struct chase_task *task;                  /* NULL: takes no part */
-	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_AWAKE only where there are companions */
+	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_PACKAGE_ACTIVE only where there are readers */
 	/* state */
 	struct error error; /* after chase_open it cannot take part; after the others what happened to its task */
 	struct chase_walker *walker;
@@ -92,11 +92,11 @@ struct chase_group {
 	const struct sample_request *sampled; /* loads of all chases; NULL: none */
 	uint64_t kept_bytes;                  /* of what the caller keeps, asked for by the first chase_open too */
 	struct pmu *pmu;                      /* events to count, with room for all CPUs, or NULL */
-	/* With companions, which sleep until then, each chain is walked asleep and awake: a second time, while they run. */
-	struct companion *companions;
-	size_t companion_count;
+	/* With readers, which sleep until then, each chain is walked with the package idle and active: a second time, while they run. */
+	struct paced_reader *readers;
+	size_t reader_count;
 	/* to be set before chase_measure */
-	bool awake_first;
+	bool active_first;
 	/* state */
 	struct chase_walker *walkers; /* one for each CPU */
 	struct chase_home *homes;

@@ -7,8 +7,8 @@
 #include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
-#include "course.h"
 #include "stopping.h"
+#include "telemetry.h"
 
 /* A chunk of a quarter to one millisecond: long enough that its clock read costs nothing (0.03 %), short enough that
  * the interpolation at a window's edges stays below 1 % of a 100 ms window. */
@@ -365,18 +365,19 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 	const double hz = clock_now_used.hz;
 	run_begin(generator, settle_s + windows_s + GENERATOR_TAIL_S);
 	generator->begins = all_started(generator) + (uint64_t)(settle_s * hz);
-	if (generator->pmu || generator->course) {
+	if (generator->pmu || generator->telemetry) {
 		/* Told to stop meanwhile, run_end is too. */
 		(void)sleep_until(generator->begins);
 		pmu_begin(generator->pmu, PMU_ALL);
 		generator->begins = clock_stop();
-		bool go_on = generator->course != NULL;
-		for (double at = 0; go_on && at < windows_s - generator->course_s / 2; at += generator->course_s) {
+		bool go_on = generator->telemetry != NULL;
+		for (double at = 0; go_on && at < windows_s - generator->telemetry_interval_s / 2;
+		     at += generator->telemetry_interval_s) {
 			go_on = sleep_until(generator->begins + (uint64_t)(at * hz));
-			course_read(generator->course);
+			telemetry_read(generator->telemetry);
 		}
 		(void)sleep_until(generator->begins + (uint64_t)(windows_s * hz));
-		course_read(generator->course);
+		telemetry_read(generator->telemetry);
 		pmu_end(generator->pmu, PMU_ALL);
 	}
 	generator->ends = generator->begins + (uint64_t)((windows_s + GENERATOR_TAIL_S) * hz);

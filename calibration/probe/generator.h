@@ -61,8 +61,8 @@ struct generator {
 	struct page_choice chosen;            /* by generator_admit */
 	const struct sample_request *sampled; /* loads of all threads; NULL: none */
 	const struct cpu_list *watched;       /* CPUs whose counters are read around a run; NULL: those of the run */
-	struct course *course;                /* read every `course_s` in the windows of a run; or NULL */
-	double course_s;
+	struct telemetry *telemetry;          /* read every `telemetry_interval_s` in the windows of a run; or NULL */
+	double telemetry_interval_s;
 	double log_every_s; /* entries of the log lie so far apart at least; 0: a chunk */
 	struct pmu *pmu;    /* events counted around the windows of a run, with room for all threads; or NULL */
 	/* of all groups */

@@ -253,30 +253,30 @@ static void softirqs_read(struct snapshot *snapshot)
 }
 
 /* All but that of interrupts, which may be given up. */
-static void (*const readers[LOOK_INTERRUPTS])(struct snapshot *snapshot) = {
-	[LOOK_STAT] = steal_read,         [LOOK_SOFTIRQS] = softirqs_read, [LOOK_VMSTAT] = migrated_read,
-	[LOOK_THROTTLE] = throttles_read, [LOOK_SMI] = smi_counts_read,
+static void (*const readers[COUNTER_INTERRUPTS])(struct snapshot *snapshot) = {
+	[COUNTER_STAT] = steal_read,         [COUNTER_SOFTIRQS] = softirqs_read, [COUNTER_VMSTAT] = migrated_read,
+	[COUNTER_THROTTLE] = throttles_read, [COUNTER_SMI] = smi_counts_read,
 };
 
-static void look(struct snapshot *snapshot, enum look what, double within_s)
+static void look(struct snapshot *snapshot, enum counter_source what, double within_s)
 {
 	uint64_t start_ns = clock_cpu_ns();
 	bool whole = true;
-	if (what == LOOK_INTERRUPTS)
+	if (what == COUNTER_INTERRUPTS)
 		whole = table_read(&snapshot->interrupts, INTERRUPTS, snapshot->cpus, &whole_command.first, within_s);
 	else
 		readers[what](snapshot);
-	looking_end(what, start_ns, whole);
+	counter_budget_end(what, start_ns, whole);
 	snapshot->looked[what] = whole;
 	if (!whole)
-		looking_leave_out(what);
+		counter_budget_leave_out(what);
 }
 
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
-	look(snapshot, LOOK_SOFTIRQS, INFINITY);
-	look(snapshot, LOOK_INTERRUPTS, INFINITY);
+	look(snapshot, COUNTER_SOFTIRQS, INFINITY);
+	look(snapshot, COUNTER_INTERRUPTS, INFINITY);
 }
 
 static void snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
@@ -292,15 +292,15 @@ static void snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpu
 static void take(struct snapshot *snapshot, const struct cpu_list *cpus, bool quietly, unsigned readings)
 {
 	snapshot_begin(snapshot, cpus);
-	looking_count();
-	for (enum look what = 0; what <= LOOK_INTERRUPTS; what++) {
-		if (what == LOOK_SMI && quietly)
+	counter_budget_count();
+	for (enum counter_source what = 0; what <= COUNTER_INTERRUPTS; what++) {
+		if (what == COUNTER_SMI && quietly)
 			continue;
-		double limit_s = looking_limit(what, readings);
+		double limit_s = counter_budget_limit(what, readings);
 		if (limit_s > 0)
 			look(snapshot, what, limit_s);
 		else
-			looking_leave_out(what);
+			counter_budget_leave_out(what);
 	}
 }
 
@@ -317,7 +317,7 @@ void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus)
 void snapshot_take_again(struct snapshot *after, const struct snapshot *before)
 {
 	snapshot_begin(after, before->cpus);
-	for (enum look what = 0; what <= LOOK_INTERRUPTS; what++)
+	for (enum counter_source what = 0; what <= COUNTER_INTERRUPTS; what++)
 		if (before->looked[what])
 			look(after, what, INFINITY);
 }
@@ -433,7 +433,8 @@ void interference_whole_write(struct json *json, const char *key)
 {
 	struct counter_table last = {0};
 	size_t count = 0, *places = NULL;
-	if (looking_left_out(LOOK_INTERRUPTS) && whole_command.first.known && looking_limit(LOOK_INTERRUPTS, 1) > 0) {
+	if (counter_budget_left_out(COUNTER_INTERRUPTS) && whole_command.first.known &&
+	    counter_budget_limit(COUNTER_INTERRUPTS, 1) > 0) {
 		(void)table_read(&last, INTERRUPTS, affinity_online(), NULL, INFINITY);
 		places = places_of(affinity_online(), &whole_command.measured, &count);
 	}

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "affinity.h"
+#include "counter_budget.h"
 #include "demand.h"
-#include "looking.h"
 
 struct thread_counts {
 	uint64_t involuntary;
@@ -32,7 +32,7 @@ enum cpu_count { COUNT_STEAL, COUNT_SMI, COUNT_CORE_THROTTLE, COUNT_PACKAGE_THRO
 /* One reading of all counters for a list of CPUs. */
 struct snapshot {
 	const struct cpu_list *cpus;
-	bool looked[LOOKS]; /* what was read */
+	bool looked[COUNTER_SOURCES]; /* what was read */
 	struct counter_table interrupts;
 	struct counter_table softirqs;
 	int64_t *counts[CPU_COUNTS]; /* by CPU of the list; -1: unknown */

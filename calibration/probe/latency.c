@@ -41,7 +41,7 @@ static struct {
 	uint64_t hops;
 	uint64_t payload_bytes;
 	uint64_t single_loads;
-	struct word_list companions;
+	struct word_list keep_awake;
 	struct word_list pages;
 	struct u64_list hugetlb;
 	struct u64_list chains;
@@ -88,7 +88,7 @@ static const struct option table[] = {
 		"walk so many chains at the same time in one thread, each in its own part of the nodes, one "
 		"number after another (default: one chain, its loop unrolled)"),
 	OPTION_ROW_OPTIONAL_REPEATED(
-		"--companion", &options.companions, "CPU@NODE",
+		"--keep-awake", &options.keep_awake, "CPU@NODE",
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
 	OPTIONS_EVENT,
 	OPTIONS_BACKGROUND,
@@ -109,7 +109,7 @@ struct point {
 	const char *order_name;
 	size_t nodes, touched_bytes;
 	struct error error;
-	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_AWAKE only where there are companions */
+	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_PACKAGE_ACTIVE only where there are readers */
 	size_t count;
 	bool fresh; /* has a placement of the round in hand */
 };
@@ -130,7 +130,7 @@ static struct {
 	struct point *points; /* all combinations of the first place, then those of the next; all that for the next pages */
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
-	struct companion *companions;
+	struct paced_reader *readers;
 	const struct sample_request *sampled;
 	struct pmu *pmu;
 } work;
@@ -264,18 +264,18 @@ static bool prepare_places(uint64_t longest, struct error *error)
 	return true;
 }
 
-/* A companion on a measured CPU would take its time, and two on one CPU each other's. */
-static bool prepare_companions(struct error *error)
+/* A reader on a measured CPU would take its time, and two on one CPU each other's. */
+static bool prepare_keep_awake(struct error *error)
 {
 	struct cpu_list others = {0};
-	work.companions = allocate(options.companions.count, sizeof(*work.companions));
-	for (size_t i = 0; i < options.companions.count; i++) {
-		struct companion *companion = &work.companions[i];
-		if (!place_parse_one(options.companions.words[i], &companion->cpu, &companion->node, error))
+	work.readers = allocate(options.keep_awake.count, sizeof(*work.readers));
+	for (size_t i = 0; i < options.keep_awake.count; i++) {
+		struct paced_reader *reader = &work.readers[i];
+		if (!place_parse_one(options.keep_awake.words[i], &reader->cpu, &reader->node, error))
 			return false;
-		if (cpu_list_has(&work.cpus, companion->cpu) || cpu_list_has(&others, companion->cpu))
-			return error_set(error, ERROR_USAGE, "--companion: CPU %u is measured or is one already", companion->cpu);
-		cpu_list_add(&others, companion->cpu);
+		if (cpu_list_has(&work.cpus, reader->cpu) || cpu_list_has(&others, reader->cpu))
+			return error_set(error, ERROR_USAGE, "--keep-awake: CPU %u is measured or is one already", reader->cpu);
+		cpu_list_add(&others, reader->cpu);
 	}
 	cpu_list_free(&others);
 	return true;
@@ -322,7 +322,7 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.together && options.single_loads)
 		return error_set(error, ERROR_USAGE, "--single-loads: cannot be combined with --together");
-	return prepare_places(longest, error) && prepare_chains(shortest, longest, error) && prepare_companions(error) &&
+	return prepare_places(longest, error) && prepare_chains(shortest, longest, error) && prepare_keep_awake(error) &&
 	       prepare_pages(error) && common_parse(false, &work.sampled, &work.pmu, error);
 }
 
@@ -394,7 +394,7 @@ static void list_all_points(void)
 	work.points = allocate(work.count, sizeof(*work.points));
 	for (size_t i = 0; i < options.at.count * work.request_count; i++)
 		list_points(&work.requests[i / options.at.count], i % options.at.count, &work.points[i * work.per_place]);
-	size_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
+	size_t conditions = options.keep_awake.count ? CHASE_CONDITIONS : 1;
 	for (size_t i = 0; i < work.count; i++)
 		for (size_t k = 0; k < conditions; k++)
 			work.points[i].samples[k] = allocate(common.placements, sizeof(*work.points[i].samples[k]));
@@ -423,7 +423,7 @@ static bool takes_part(size_t place, size_t combination)
 }
 
 /* In turn, so that what drifts from the first walk of a placement to the second favours neither. */
-static bool awake_first(size_t placement)
+static bool active_first(size_t placement)
 {
 	return placement % 2 == 1;
 }
@@ -442,8 +442,8 @@ static void measure_combination(struct chase_group *group, size_t combination)
 			chase->samples[k] = &point->samples[k][point->count];
 			*chase->samples[k] = (struct chase_sample){0};
 		}
-		group->awake_first = awake_first(point->count);
-		chase->samples[CHASE_ASLEEP]->evidence.seed =
+		group->active_first = active_first(point->count);
+		chase->samples[CHASE_PACKAGE_IDLE]->evidence.seed =
 			random_derive(common.seed, chase->memory * work.per_place + combination - point->task.part, point->count);
 		any = true;
 	}
@@ -525,7 +525,7 @@ static void finish_point(struct point *point)
 static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
-	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
+	uint64_t conditions = options.keep_awake.count ? CHASE_CONDITIONS : 1;
 	uint64_t most = conditions * common.placements, samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
 	demand_other(&kept, sizeof(struct chase_sample) + common.windows * (sizeof(double) + sizeof(bool)), samples);
@@ -550,8 +550,8 @@ static void measure_on(const struct page_request *pages)
 	                            .cpus = &work.cpus,
 	                            .sampled = work.sampled,
 	                            .kept_bytes = first ? kept_bytes() : 0,
-	                            .companions = work.companions,
-	                            .companion_count = options.companions.count};
+	                            .readers = work.readers,
+	                            .reader_count = options.keep_awake.count};
 	group.chases = allocate(group.count, sizeof(*group.chases));
 	for (size_t i = 0; i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
@@ -585,19 +585,19 @@ static void walk_write(struct json *json, const struct point *point, const struc
 	single_loads_write(json, "single_loads", sample->single);
 }
 
-static void awake_write(struct json *json, const struct point *point, size_t number)
+static void package_active_write(struct json *json, const struct point *point, size_t number)
 {
-	if (!json_object_known(json, "awake", point->samples[CHASE_AWAKE]))
+	if (!json_object_known(json, "package_active", point->samples[CHASE_PACKAGE_ACTIVE]))
 		return;
-	const struct chase_sample *sample = &point->samples[CHASE_AWAKE][number];
-	json_bool(json, "first", awake_first(number));
+	const struct chase_sample *sample = &point->samples[CHASE_PACKAGE_ACTIVE][number];
+	json_bool(json, "first", active_first(number));
 	walk_write(json, point, sample);
-	json_array_begin(json, "companions");
-	for (size_t i = 0; i < options.companions.count; i++) {
+	json_array_begin(json, "keep_awake");
+	for (size_t i = 0; i < options.keep_awake.count; i++) {
 		json_object_begin(json, NULL);
-		json_u64(json, "cpu", work.companions[i].cpu);
-		json_u64(json, "node", work.companions[i].node);
-		json_f64(json, "mb_s", sample->companion_rates[i] * 1e3 / clock_ns(1));
+		json_u64(json, "cpu", work.readers[i].cpu);
+		json_u64(json, "node", work.readers[i].node);
+		json_f64(json, "mb_s", sample->reader_rates[i] * 1e3 / clock_ns(1));
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -606,7 +606,7 @@ static void awake_write(struct json *json, const struct point *point, size_t num
 
 static void placement_write(struct json *json, const struct point *point, size_t number)
 {
-	const struct chase_sample *sample = &point->samples[CHASE_ASLEEP][number];
+	const struct chase_sample *sample = &point->samples[CHASE_PACKAGE_IDLE][number];
 	const struct evidence *evidence = &sample->evidence;
 	json_object_begin(json, NULL);
 	json_u64(json, "seed", evidence->seed);
@@ -616,16 +616,16 @@ static void placement_write(struct json *json, const struct point *point, size_t
 		json_u64(json, NULL, sample->shares ? sample->shares[i] : evidence->pages.on_node);
 	json_array_end(json);
 	walk_write(json, point, sample);
-	awake_write(json, point, number);
+	package_active_write(json, point, number);
 	json_object_end(json);
 }
 
 /* The most that any placement's order showed. */
 static struct order_check worst_order(const struct point *point)
 {
-	struct order_check worst = point->samples[CHASE_ASLEEP][0].order;
+	struct order_check worst = point->samples[CHASE_PACKAGE_IDLE][0].order;
 	for (size_t i = 1; i < point->count; i++) {
-		const struct order_check *check = &point->samples[CHASE_ASLEEP][i].order;
+		const struct order_check *check = &point->samples[CHASE_PACKAGE_IDLE][i].order;
 		worst.repeated_share = fmax(worst.repeated_share, check->repeated_share);
 		worst.adjacent_share = fmax(worst.adjacent_share, check->adjacent_share);
 		worst.recent_page_share = fmax(worst.recent_page_share, check->recent_page_share);
@@ -657,7 +657,7 @@ static void point_write(struct json *json, const struct point *point)
 	if (good) {
 		struct order_check order = worst_order(point);
 		order_check_write(json, "order_check", &order);
-		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[CHASE_ASLEEP][0].overhead_ticks));
+		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[CHASE_PACKAGE_IDLE][0].overhead_ticks));
 		json_text(json, "stopped", stopped_by(point->count, common.placements));
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < point->count; i++)
@@ -677,10 +677,10 @@ static bool measure(struct json *result, struct error *error)
 	pmu_open(work.pmu);
 	pmu_threads(work.pmu, work.cpus.count);
 	pmu_background(work.pmu, common.background_s);
-	if (!companions_open(work.companions, options.companions.count, error))
+	if (!paced_readers_open(work.readers, options.keep_awake.count, error))
 		return false;
 	measure_all();
-	companions_close(work.companions, options.companions.count);
+	paced_readers_close(work.readers, options.keep_awake.count);
 	clock_finish();
 	json_object_begin(result, NULL);
 	json_array_begin(result, "points");

@@ -23,10 +23,10 @@
 #include "arch/arch.h"
 #include "cgroup.h"
 #include "clock.h"
+#include "counter_budget.h"
 #include "error.h"
 #include "interference.h"
 #include "json.h"
-#include "looking.h"
 #include "memory.h"
 #include "option_rows.h"
 #include "stopping.h"
@@ -194,9 +194,9 @@ static void host_write(struct json *json)
 
 static void looks_write(struct json *json, const struct document *document)
 {
-	if (json_object_known(json, "looking", looking_any())) {
-		looking_write(json);
-		/* Not while the work may still be looking. */
+	if (json_object_known(json, "counter_budget", counter_budget_any())) {
+		counter_budget_write(json);
+		/* Not while the work may still read counters. */
 		if (document->given_up)
 			json_null(json, "interrupts");
 		else
@@ -236,7 +236,7 @@ static void document_compose(struct json *json, const struct document *document)
 	json_f64(json, "duration_s", (double)(clock_raw_ns() - document->started_raw_ns) / 1e9);
 	clock_write(json, "clock");
 	stops_warn(&document->stops);
-	looking_warn(); /* before the warnings are written */
+	counter_budget_warn(); /* before the warnings are written */
 	looks_write(json, document);
 	warning_write(json, "warnings");
 	if (document->parameters.text) {
@@ -404,7 +404,7 @@ int main(int argc, char **argv)
 	                                   .started_raw_ns = clock_raw_ns(),
 	                                   .stops = cgroup_stops("")};
 	clock_begin();
-	looking_begin();
+	counter_budget_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {
 		fprintf(stderr, "sutprobe: stdout is closed\n");
 		return 3;

@@ -8,8 +8,8 @@
 
 #include "allocate.h"
 #include "clock.h"
+#include "counter_budget.h"
 #include "files.h"
-#include "looking.h"
 #include "text.h"
 
 static _Atomic uint64_t mappings_now = 1;
@@ -86,7 +86,7 @@ bool mappings_lock(uint64_t mapped)
 			mappings_parse(text);
 		free(text);
 		mappings.read_at = now;
-		looking_end(LOOK_PAGES, start_ns, true);
+		counter_budget_end(COUNTER_PAGES, start_ns, true);
 	}
 	if (!mappings.reason)
 		return true;

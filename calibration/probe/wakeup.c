@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 #include "allocate.h"
-#include "companion.h"
 #include "histogram.h"
 #include "interference.h"
 #include "option_rows.h"
+#include "paced_reader.h"
 #include "place.h"
 #include "realtime.h"
 #include "stopping.h"
@@ -38,13 +38,13 @@
 #define THROTTLE_SHARE 0.5
 /* In the document: of a CPU in a pass, most of it the three columns of a histogram of up to 1320 buckets. */
 #define NUMBERS_OF_VIEW 4000u
-/* Chores: of one turn. A quarter of MiB is 64 page faults; the sleep keeps timers busy and the load below all of a CPU. */
-#define CHORE_BYTES (256u << 10)
-#define CHORE_CALLS 64u
-#define CHORE_SLEEP_NS 100000u
+/* Forkers: of one turn. A quarter of MiB is 64 page faults; the sleep keeps timers busy and the load below all of a CPU. */
+#define FORKER_BYTES (256u << 10)
+#define FORKER_CALLS 64u
+#define FORKER_SLEEP_NS 100000u
 /* Of a process and the one that it starts: the pages both write, their tables, and what the kernel keeps of them. Until its next
  * grace period it keeps that of processes that ended, too: 8 MiB where real-time threads have a CPU for 0.3 s. */
-#define CHORE_PROCESSES_BYTES (4u << 20)
+#define FORKER_PROCESSES_BYTES (4u << 20)
 #define ENDED_PROCESSES_BYTES (8u << 20)
 #define DMA_LATENCY "/dev/cpu_dma_latency"
 /* Readings of two clocks together, of which most have to wait for nothing. */
@@ -78,14 +78,14 @@ static const struct option table[] = {
 	/* 0: what an ordinary program sees; real-time threads are a decision of whoever runs the machine. */
 	OPTION_ROW_U64("--fifo", &options.fifo, "PRIO", "0", 0, 99,
 	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
-	OPTION_ROW_WORDS("--under", &options.loads, "none|memory|housekeeping", "none",
+	OPTION_ROW_WORDS("--loads", &options.loads, "none|memory|housekeeping", "none",
 	                 "what other CPUs do meanwhile, one after another"),
 	OPTION_ROW_OPTIONAL_REPEATED("--load-group", &options.groups, "CPULIST@NODE",
-	                             "CPUs that read memory of this node under --under memory"),
+	                             "CPUs that read memory of this node under --loads memory"),
 	/* Half of what one core can ask for with a few loads in flight, so that the rate is kept. */
 	OPTION_ROW_F64("--load-mb-s", &options.load_mb_s, "R", "500", 0, 100000, "MB/s that each of these CPUs reads"),
 	OPTION_ROW_OPTIONAL_TEXT("--housekeeping-cpus", &options.housekeeping, "LIST",
-	                         "CPUs that start processes, fault pages and set timers under --under housekeeping"),
+	                         "CPUs that start processes, fault pages and set timers under --loads housekeeping"),
 	OPTION_ROW_U64("--threshold-us", &options.threshold_us, "N", "0", 0, 10000000,
 	               "trace the kernel, and stop at the first wake-up at least this late; 0: do neither"),
 	OPTION_ROW_U64("--worst", &options.worst, "N", "10", 1, 1000,
@@ -139,17 +139,17 @@ struct pass {
 	_Atomic bool reached; /* the threshold */
 	bool recorded;        /* the kernel's events */
 	struct snapshot before, after;
-	double load_mb_s;    /* measured, of all threads */
-	double chores_per_s; /* turns of all processes */
-	struct error error;  /* why nothing was measured under this load */
+	double load_mb_s;   /* measured, of all threads */
+	double forks_per_s; /* turns of all processes */
+	struct error error; /* why nothing was measured under this load */
 };
 
 /* One process on a housekeeping CPU: it shares no memory map with the measuring threads, whose pages and TLBs its work must
  * not touch. */
-struct chore {
+struct forker {
 	pid_t process;
 	int socket; /* a byte begins the work, a byte comes back when it has ended; closed, the process ends */
-	struct chore_state {
+	struct forker_state {
 		_Atomic bool working;
 		_Atomic uint64_t turns;
 		struct error error; /* where the work cannot be done */
@@ -163,10 +163,10 @@ static struct {
 	struct pass *passes;
 	size_t count, done;
 	struct error refused[LOADS]; /* why such a load cannot be made */
-	struct companion *companions;
-	size_t companion_count;
+	struct paced_reader *readers;
+	size_t reader_count;
 	struct cpu_list housekeeping;
-	struct chore *chores;
+	struct forker *forkers;
 	struct tracing tracing;
 	bool traced, locked;
 	int dma_latency; /* a descriptor */
@@ -319,26 +319,27 @@ static bool start_process(void)
 static bool turn(void)
 {
 	const size_t page = memory_base_page_bytes();
-	const struct timespec pause = {.tv_nsec = CHORE_SLEEP_NS};
-	volatile unsigned char *fresh = mmap(NULL, CHORE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const struct timespec pause = {.tv_nsec = FORKER_SLEEP_NS};
+	volatile unsigned char *fresh =
+		mmap(NULL, FORKER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (fresh == MAP_FAILED)
 		return false;
-	for (size_t at = 0; at < CHORE_BYTES; at += page)
+	for (size_t at = 0; at < FORKER_BYTES; at += page)
 		fresh[at] = 1;
-	for (unsigned i = 0; i < CHORE_CALLS; i++)
+	for (unsigned i = 0; i < FORKER_CALLS; i++)
 		(void)syscall(SYS_getppid);
 	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	return munmap((void *)fresh, CHORE_BYTES) == 0 && start_process();
+	return munmap((void *)fresh, FORKER_BYTES) == 0 && start_process();
 }
 
 /* A process of its own, which ends with ours. */
-static _Noreturn void do_chores(unsigned cpu, int socket, struct chore_state *state)
+static _Noreturn void fork_in_turns(unsigned cpu, int socket, struct forker_state *state)
 {
 	struct error *error = &state->error;
 	char byte;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
-	    dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || prctl(PR_SET_NAME, "sutprobe-chore") != 0)
+	    dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || prctl(PR_SET_NAME, "sutprobe-forker") != 0)
 		error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", cpu, strerror(errno));
 	else
 		(void)affinity_pin(cpu, error);
@@ -354,50 +355,50 @@ static _Noreturn void do_chores(unsigned cpu, int socket, struct chore_state *st
 	_exit(0);
 }
 
-static bool chores_open(struct error *error)
+static bool forkers_open(struct error *error)
 {
-	struct chore_state *states = NULL;
+	struct forker_state *states = NULL;
 	if (work.housekeeping.count == 0)
 		return true;
 	states = mmap(NULL, work.housekeeping.count * sizeof(*states), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 	              -1, 0);
 	if (states == MAP_FAILED)
 		return error_set(error, ERROR_NO_MEMORY, "memory of the housekeeping load: %s", strerror(errno));
-	work.chores = allocate(work.housekeeping.count, sizeof(*work.chores));
+	work.forkers = allocate(work.housekeeping.count, sizeof(*work.forkers));
 	for (size_t i = 0; i < work.housekeeping.count; i++)
-		work.chores[i] = (struct chore){.process = -1, .socket = -1, .state = &states[i]};
+		work.forkers[i] = (struct forker){.process = -1, .socket = -1, .state = &states[i]};
 	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		struct chore *chore = &work.chores[i];
+		struct forker *forker = &work.forkers[i];
 		int ends[2];
 		if (!affinity_usable(work.housekeeping.cpus[i], error))
 			return false;
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
 			return error_set(error, ERROR_INTERNAL, "a socket for the housekeeping load: %s", strerror(errno));
-		chore->process = fork();
-		if (chore->process == 0) {
+		forker->process = fork();
+		if (forker->process == 0) {
 			/* Of those before, whose end of file would otherwise not come. */
 			for (size_t k = 0; k < i; k++)
-				close(work.chores[k].socket);
+				close(work.forkers[k].socket);
 			close(ends[1]);
-			do_chores(work.housekeeping.cpus[i], ends[0], chore->state);
+			fork_in_turns(work.housekeeping.cpus[i], ends[0], forker->state);
 		}
 		int reason = errno;
 		close(ends[0]);
-		chore->socket = ends[1];
-		if (chore->process < 0)
+		forker->socket = ends[1];
+		if (forker->process < 0)
 			return error_set(error, ERROR_INTERNAL, "starting the housekeeping load: %s", strerror(reason));
 	}
 	return true;
 }
 
-/* Begins all that are alive, so that chores_end has an answer from each. */
-static bool chores_begin(struct error *error)
+/* Begins all that are alive, so that forkers_end has an answer from each. */
+static bool forkers_begin(struct error *error)
 {
 	bool good = true;
 	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		atomic_store(&work.chores[i].state->turns, 0);
-		atomic_store(&work.chores[i].state->working, true);
-		if (send(work.chores[i].socket, "", 1, MSG_NOSIGNAL) != 1)
+		atomic_store(&work.forkers[i].state->turns, 0);
+		atomic_store(&work.forkers[i].state->working, true);
+		if (send(work.forkers[i].socket, "", 1, MSG_NOSIGNAL) != 1)
 			good = error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended: %s",
 			                 work.housekeeping.cpus[i], strerror(errno));
 	}
@@ -405,31 +406,31 @@ static bool chores_begin(struct error *error)
 }
 
 /* Returns the turns of all. */
-static uint64_t chores_end(struct error *error)
+static uint64_t forkers_end(struct error *error)
 {
 	uint64_t turns = 0;
 	char byte;
 	for (size_t i = 0; i < work.housekeeping.count; i++)
-		atomic_store(&work.chores[i].state->working, false);
+		atomic_store(&work.forkers[i].state->working, false);
 	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		const struct chore *chore = &work.chores[i];
+		const struct forker *forker = &work.forkers[i];
 		ssize_t got;
-		while ((got = read(chore->socket, &byte, 1)) < 0 && errno == EINTR)
+		while ((got = read(forker->socket, &byte, 1)) < 0 && errno == EINTR)
 			continue;
 		if (got != 1)
 			error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended", work.housekeeping.cpus[i]);
-		error_take(error, &chore->state->error);
-		turns += atomic_load(&chore->state->turns);
+		error_take(error, &forker->state->error);
+		turns += atomic_load(&forker->state->turns);
 	}
 	return turns;
 }
 
-static void chores_close(void)
+static void forkers_close(void)
 {
-	for (size_t i = 0; work.chores && i < work.housekeeping.count; i++) {
-		if (work.chores[i].socket >= 0)
-			close(work.chores[i].socket);
-		while (work.chores[i].process > 0 && waitpid(work.chores[i].process, NULL, 0) < 0 && errno == EINTR)
+	for (size_t i = 0; work.forkers && i < work.housekeeping.count; i++) {
+		if (work.forkers[i].socket >= 0)
+			close(work.forkers[i].socket);
+		while (work.forkers[i].process > 0 && waitpid(work.forkers[i].process, NULL, 0) < 0 && errno == EINTR)
 			continue;
 	}
 }
@@ -462,13 +463,13 @@ static bool prepare_loads(struct error *error)
 		unsigned node;
 		if (!place_parse_list(text, strlen(text), &cpus, &node, error) || !apart(&cpus, "--load-group", error))
 			return false;
-		work.companions = reallocate(work.companions, work.companion_count + cpus.count, sizeof(*work.companions));
+		work.readers = reallocate(work.readers, work.reader_count + cpus.count, sizeof(*work.readers));
 		for (size_t k = 0; k < cpus.count; k++) {
 			if (cpu_list_has(&seen, cpus.cpus[k]))
 				return error_set(error, ERROR_USAGE, "--load-group: CPU %u is given twice", cpus.cpus[k]);
 			cpu_list_add(&seen, cpus.cpus[k]);
-			work.companions[work.companion_count++] =
-				(struct companion){.cpu = cpus.cpus[k], .node = node, .bytes_per_s = options.load_mb_s * 1e6};
+			work.readers[work.reader_count++] =
+				(struct paced_reader){.cpu = cpus.cpus[k], .node = node, .bytes_per_s = options.load_mb_s * 1e6};
 		}
 		cpu_list_free(&cpus);
 	}
@@ -477,9 +478,9 @@ static bool prepare_loads(struct error *error)
 	                              apart(&work.housekeeping, "--housekeeping-cpus", error)))
 		return false;
 	if (wants("memory") != (options.groups.count > 0))
-		return error_set(error, ERROR_USAGE, "--under memory and --load-group need each other");
+		return error_set(error, ERROR_USAGE, "--loads memory and --load-group need each other");
 	if (wants("housekeeping") != (options.housekeeping != NULL))
-		return error_set(error, ERROR_USAGE, "--under housekeeping and --housekeeping-cpus need each other");
+		return error_set(error, ERROR_USAGE, "--loads housekeeping and --housekeeping-cpus need each other");
 	return option_positive("--load-mb-s", options.load_mb_s, error);
 }
 
@@ -573,7 +574,7 @@ static bool setup(struct error *error)
 	demand_threads(&demand, work.cpus.count);
 	demand_other(&demand, (work.count + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)),
 	             work.cpus.count);
-	demand_other(&demand, CHORE_BYTES + CHORE_PROCESSES_BYTES, work.housekeeping.count);
+	demand_other(&demand, FORKER_BYTES + FORKER_PROCESSES_BYTES, work.housekeeping.count);
 	demand_other(&demand, ENDED_PROCESSES_BYTES, work.housekeeping.count > 0);
 	demand_processes(&demand, 2 * work.housekeeping.count);
 	demand_other(&demand, work.count * sizeof(struct pass), 1);
@@ -583,8 +584,8 @@ static bool setup(struct error *error)
 		return false;
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
 	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus);
-	(void)chores_open(&work.refused[LOAD_HOUSEKEEPING]);
-	(void)companions_open(work.companions, work.companion_count, &work.refused[LOAD_MEMORY]);
+	(void)forkers_open(&work.refused[LOAD_HOUSEKEEPING]);
+	(void)paced_readers_open(work.readers, work.reader_count, &work.refused[LOAD_MEMORY]);
 	return hold_idle_latency(error) && sleepers_open(error);
 }
 
@@ -600,19 +601,19 @@ static void continue_all(void)
 static bool load_begin(struct pass *pass)
 {
 	if (pass->load == LOAD_MEMORY)
-		companions_begin(work.companions, work.companion_count);
-	return pass->load != LOAD_HOUSEKEEPING || chores_begin(&pass->error);
+		paced_readers_begin(work.readers, work.reader_count);
+	return pass->load != LOAD_HOUSEKEEPING || forkers_begin(&pass->error);
 }
 
 static void load_end(struct pass *pass, uint64_t began_ns)
 {
 	if (pass->load == LOAD_MEMORY) {
-		(void)companions_end(work.companions, work.companion_count, &pass->error);
-		for (size_t i = 0; i < work.companion_count; i++)
-			pass->load_mb_s += work.companions[i].bytes_per_tick * clock_now_used.hz / 1e6;
+		(void)paced_readers_end(work.readers, work.reader_count, &pass->error);
+		for (size_t i = 0; i < work.reader_count; i++)
+			pass->load_mb_s += work.readers[i].bytes_per_tick * clock_now_used.hz / 1e6;
 	} else if (pass->load == LOAD_HOUSEKEEPING) {
-		uint64_t turns = chores_end(&pass->error);
-		pass->chores_per_s = (double)turns * 1e9 / (double)(clock_raw_ns() - began_ns);
+		uint64_t turns = forkers_end(&pass->error);
+		pass->forks_per_s = (double)turns * 1e9 / (double)(clock_raw_ns() - began_ns);
 	}
 }
 
@@ -795,7 +796,7 @@ static void pass_write(struct json *json, size_t number)
 	                                                        : "time");
 	json_f64(json, "wall_s", pass->wall_s);
 	json_f64_known(json, "load_mb_s", pass->load == LOAD_MEMORY, pass->load_mb_s);
-	json_f64_known(json, "chores_per_s", pass->load == LOAD_HOUSEKEEPING, pass->chores_per_s);
+	json_f64_known(json, "forks_per_s", pass->load == LOAD_HOUSEKEEPING, pass->forks_per_s);
 	json_array_begin(json, "cpus");
 	uint64_t least_ns = pass->recorded ? late_enough(number) : 0;
 	for (size_t i = 0; i < work.cpus.count; i++)
@@ -822,8 +823,8 @@ static void result_write(struct json *json)
 	json_u64(json, "fifo", options.fifo);
 	json_bool(json, "memory_locked", work.locked);
 	json_u64_known(json, "idle_latency_us", work.dma_latency >= 0, work.idle_latency_us);
-	json_f64_known(json, "asked_mb_s", work.companion_count > 0, (double)work.companion_count * options.load_mb_s);
-	json_u64(json, "load_threads", work.companion_count);
+	json_f64_known(json, "asked_mb_s", work.reader_count > 0, (double)work.reader_count * options.load_mb_s);
+	json_u64(json, "load_threads", work.reader_count);
 	json_u64(json, "housekeeping_cpus", work.housekeeping.count);
 	json_text(json, "tracing_refused", is_traced() && work.tracing.refused[0] ? work.tracing.refused : NULL);
 	json_array_begin(json, "thresholds_ns");
@@ -848,8 +849,8 @@ static void result_write(struct json *json)
 
 static void teardown(void)
 {
-	chores_close();
-	companions_close(work.companions, work.companion_count);
+	forkers_close();
+	paced_readers_close(work.readers, work.reader_count);
 	if (work.traced)
 		tracing_close(&work.tracing);
 	if (work.dma_latency >= 0)

@@ -42,7 +42,7 @@ class CourseUnreadable(Model):
     reason: str
 
 
-class Course(Model):
+class Telemetry(Model):
     """Core clock, energy and temperatures during a load."""
 
     sources: tuple[CourseSource, ...]
@@ -56,7 +56,7 @@ class BandwidthPlacement(CountedPlacement):
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
-    course: Course | None
+    telemetry: Telemetry | None
 
 
 class BandwidthPoint(Point):

@@ -61,7 +61,7 @@ class Warned(Model):
     message: str
 
 
-class Looking(Model):
+class CounterBudget(Model):
     """The cost of reading counters: ``share`` of the rest of the command's time.
 
     ``left_out`` names the counters that were not read around so many of the ``measurements``, to save time.
@@ -113,7 +113,7 @@ class ProbeDocument(Model):
     started_at_unix_ns: int
     duration_s: float
     clock: Clock | None
-    looking: Looking | None
+    counter_budget: CounterBudget | None
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
     result: bytes | None

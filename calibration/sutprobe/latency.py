@@ -12,7 +12,7 @@ from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, Point, PointsResult
 
 
-class Companion(Model):
+class KeepAwakeThread(Model):
     """A light load beside a chase: what its CPU read from a node."""
 
     cpu: int
@@ -33,8 +33,8 @@ class SingleLoads(Model):
     page_faults: int
 
 
-class AwakeWalk(Model):
-    """A second walk of the same chain, while ``companions`` ran; ``first``: it came before the other walk."""
+class PackageActiveWalk(Model):
+    """A second walk of the same chain, while ``keep_awake`` threads ran; ``first``: before the other walk."""
 
     first: bool
     windows_ns: tuple[float, ...]
@@ -46,30 +46,30 @@ class AwakeWalk(Model):
     counters: Counters | None
     samples: Samples | None
     single_loads: SingleLoads | None
-    companions: tuple[Companion, ...]
+    keep_awake: tuple[KeepAwakeThread, ...]
 
 
 class LatencyPlacement(CountedPlacement):
     """One placement of a pointer chase: windows in ns per load, and which of them were disturbed.
 
-    ``single_loads`` followed the windows, if requested. ``awake`` is the same chain walked while companions kept the
-    machine awake, ``None`` without companions.
+    ``single_loads`` followed the windows, if requested. ``package_active`` is the same chain walked while
+    keep-awake threads ran, ``None`` without them.
     """
 
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
     pages_by_node: tuple[int, ...]
     single_loads: SingleLoads | None
-    awake: AwakeWalk | None
+    package_active: PackageActiveWalk | None
 
     @property
-    def when_awake(self) -> "LatencyPlacement | None":
-        """The same placement with the values of the walk beside companions."""
-        if self.awake is None:
+    def when_package_active(self) -> "LatencyPlacement | None":
+        """The same placement with the values of the walk with the package active."""
+        if self.package_active is None:
             return None
-        shared = AwakeWalk.model_fields.keys() & LatencyPlacement.model_fields.keys()
-        walk = {name: getattr(self.awake, name) for name in shared}
-        return self.model_copy(update={**walk, "cpus_verified": self.awake.cpu_verified})
+        shared = PackageActiveWalk.model_fields.keys() & LatencyPlacement.model_fields.keys()
+        walk = {name: getattr(self.package_active, name) for name in shared}
+        return self.model_copy(update={**walk, "cpus_verified": self.package_active.cpu_verified})
 
 
 class OrderLimits(Model):

@@ -43,7 +43,7 @@ ENVELOPE = {
     "duration_s",
     "clock",
     "warnings",
-    "looking",
+    "counter_budget",
     "parameters",
     "result",
 }
@@ -126,27 +126,27 @@ def test_places_of_one_memory_walk_one_chain(native: Path, cpus: list[int]) -> N
     assert twice == pytest.approx(2 * once, rel=0.1)
 
 
-def test_every_chain_is_walked_asleep_and_awake(probe: Probe, cpus: list[int]) -> None:
+def test_every_chain_is_walked_with_the_package_idle_and_active(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     places = ("--at", f"{cpus[0]}@0", "--size-bytes", f"65536,{8 * MIB}", "--placements", "3", "--windows", "2",
               "--hops", "6400")  # fmt: skip
     for point in latency(probe, *places)["result"]["points"]:
-        assert all(placement["awake"] is None for placement in point["placements"])
-    points = latency(probe, *places, "--companion", f"{cpus[-1]}@0")["result"]["points"]
+        assert all(placement["package_active"] is None for placement in point["placements"])
+    points = latency(probe, *places, "--keep-awake", f"{cpus[-1]}@0")["result"]["points"]
     assert len(points) == 2
     for point in points:
-        awake = [placement["awake"] for placement in point["placements"]]
+        awake = [placement["package_active"] for placement in point["placements"]]
         assert [item["first"] for item in awake] == [False, True, False]
         for item in awake:
             assert len(item["windows_ns"]) == 2
             assert min(item["windows_ns"]) > 0
             assert item["cpu_verified"]
-            (companion,) = item["companions"]
-            assert (companion["cpu"], companion["node"]) == (cpus[-1], 0)
+            (thread,) = item["keep_awake"]
+            assert (thread["cpu"], thread["node"]) == (cpus[-1], 0)
             # paced: whatever it shares its CPU with, never more than 300 MB/s and one batch
-            assert 0 < companion["mb_s"] < 310
+            assert 0 < thread["mb_s"] < 310
     for place in (f"{cpus[0]}@0", f"{cpus[-1]}"):
-        assert probe("latency", *places, "--companion", place).code == 2
+        assert probe("latency", *places, "--keep-awake", place).code == 2
 
 
 def test_latency_is_reproducible_in_its_seeds(probe: Probe, cpus: list[int]) -> None:

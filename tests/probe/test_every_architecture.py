@@ -71,9 +71,9 @@ def test_what_needs_a_flushed_line_is_refused_without_the_instruction(emulated: 
     one, other = cpus[0], cpus[-1]
     commands = (
         ("c2c", "--pair", f"{one}@{other}:0:hit", "--lines", "64", "--placements", "1", "--windows", "1"),
-        ("latency", "--at", f"{one}@0", "--size-bytes", "65536", "--hops", "640", "--companion", f"{other}@0",
+        ("latency", "--at", f"{one}@0", "--size-bytes", "65536", "--hops", "640", "--keep-awake", f"{other}@0",
          "--placements", "1", "--windows", "1"),
-        ("wakeup", "--cpus", f"{one}", "--seconds", "0.05", "--under", "memory", "--load-group", f"{other}@0"),
+        ("wakeup", "--cpus", f"{one}", "--seconds", "0.05", "--loads", "memory", "--load-group", f"{other}@0"),
     )  # fmt: skip
     lacks = architecture_of(emulated) in WITHOUT_FLUSH
     for command in commands:

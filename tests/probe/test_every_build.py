@@ -62,7 +62,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     ],
     "wakeup": [
         ("--cpus", "{both}", "--seconds", "0.1", "--attribute"),
-        ("--cpus", "{other}", "--seconds", "0.1", "--under", "none,memory,housekeeping", "--load-group", "{one}@0",
+        ("--cpus", "{other}", "--seconds", "0.1", "--loads", "none,memory,housekeeping", "--load-group", "{one}@0",
          "--housekeeping-cpus", "{one}", "--threshold-us", "1000000"),
     ],
     "firmware": [

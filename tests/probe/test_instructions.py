@@ -470,7 +470,9 @@ FLUSHES: dict[Target, re.Pattern[str]] = {"x86_64": re.compile("clflush(opt)?"),
 
 
 @pytest.mark.parametrize("target", DISASSEMBLED)
-def test_a_companion_takes_every_line_that_it_read_out_of_the_caches(named: dict[Target, Path], target: Target) -> None:
+def test_a_paced_reader_takes_every_line_that_it_read_out_of_the_caches(
+    named: dict[Target, Path], target: Target
+) -> None:
     def flushes(body: Sequence[Instruction]) -> int:
         return sum(bool(FLUSHES[target].match(f"{item.mnemonic} {item.operands}")) for item in body)
 
@@ -483,7 +485,7 @@ def test_a_companion_takes_every_line_that_it_read_out_of_the_caches(named: dict
             for item in body
         )
 
-    bodies = [body for body in loops(code_of(named, target, "run", "companion.c")) if flushes(body)]
+    bodies = [body for body in loops(code_of(named, target, "run", "paced_reader.c")) if flushes(body)]
     assert bodies, "no loop flushes a line"
     body = min(bodies, key=len)
     assert flushes(body) == 8

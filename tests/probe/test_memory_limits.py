@@ -76,7 +76,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "latency-window": ("latency", "--at", "{0}@0", "--order", "window", "--window-bytes", "4096", *LATENCY),
     "latency-together": ("latency", "--at", "{0}@0", "--at", "{1}@0", "--together", *LATENCY),
     "latency-matrix": ("latency", "--at", "{0}@0", "--at", f"{{1}}@0:{10 * MIB}", *LATENCY),
-    "latency-awake": ("latency", "--at", "{0}@0", "--companion", "{1}@0", *LATENCY),
+    "latency-keep-awake": ("latency", "--at", "{0}@0", "--keep-awake", "{1}@0", *LATENCY),
     "latency-single": ("latency", "--at", "{0}@0", "--single-loads", "100000", *LATENCY),
     "latency-interleaved": ("latency", "--at", "{0}@0+1", *LATENCY),
     "bandwidth": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "triad,reads", "--buffer-bytes", BUFFER,
@@ -100,7 +100,7 @@ PAGELESS: Final[dict[str, tuple[str, ...]]] = {
     "jitter": ("jitter", "--cpus", "{0},{1}", "--gap-s", "0.2", "--intervals", "500", "--executions", "10", "--loops",
                "100"),
     "jitter-full": ("jitter", "--cpus", "{0}", "--view", "gaps", "--gap-s", "0.5", "--threshold-ns", "1"),
-    "wakeup": ("wakeup", "--cpus", "{0}", "--seconds", "0.2", "--under", "none,memory,housekeeping", "--load-group",
+    "wakeup": ("wakeup", "--cpus", "{0}", "--seconds", "0.2", "--loads", "none,memory,housekeeping", "--load-group",
                "{1}@0", "--housekeeping-cpus", "{1}", "--worst", "1000"),
     "counters": ("counters", "--duration-s", "0.1"),
     "info": ("info",),
@@ -385,7 +385,7 @@ def test_tasks_are_asked_for_under_the_limit_of_the_user(public: Path, cpus: lis
         str(cpus[-1]),
         "--seconds",
         "0.2",
-        "--under",
+        "--loads",
         "housekeeping",
         "--housekeeping-cpus",
         str(cpus[0]),
@@ -410,12 +410,12 @@ def test_tasks_are_asked_for_under_the_limit_of_the_user(public: Path, cpus: lis
     assert asked >= 3 > available
     assert run(3 + asked - available - 1)["error"]["code"] == "unsupported"
     (condition,) = run(3 + asked - available)["result"]["conditions"]
-    assert condition["chores_per_s"] > 0
+    assert condition["forks_per_s"] > 0
 
 
 def test_tasks_are_asked_for_before_anything_is_measured(native: Path, cpus: list[int], few_tasks: Path) -> None:
     require_two(cpus)
-    words = ["--cpus", str(cpus[-1]), "--seconds", "0.2", "--under", "housekeeping"]
+    words = ["--cpus", str(cpus[-1]), "--seconds", "0.2", "--loads", "housekeeping"]
     enter = f'echo $$ > {few_tasks / "cgroup.procs"} && exec "$0" "$@"'
 
     def run(most: int) -> dict[str, Any]:
@@ -437,5 +437,5 @@ def test_tasks_are_asked_for_before_anything_is_measured(native: Path, cpus: lis
     assert run(3 + asked - available - 1)["error"]["code"] == "unsupported"
     events = (few_tasks / "pids.events").read_text("ascii")
     (condition,) = run(3 + asked - available)["result"]["conditions"]
-    assert condition["chores_per_s"] > 0
+    assert condition["forks_per_s"] > 0
     assert (few_tasks / "pids.events").read_text("ascii") == events

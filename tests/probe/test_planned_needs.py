@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from calibration.measurements.base import Step
-from calibration.measurements.chase import COMPANION_BYTES
+from calibration.measurements.chase import KEEP_AWAKE_BYTES
 from calibration.measurements.sut import CHAIN_BESIDE
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
@@ -30,7 +30,7 @@ SUTS: Final = {
 """Machines of two CPUs, each with memory of two nodes."""
 
 AVAILABLE: Final = 65 << 10
-"""What a node has in KiB: the memory that sutprobe leaves free, and a companion's."""
+"""What a node has in KiB: the memory that sutprobe leaves free, and a keep-awake thread's."""
 
 THP_BYTES: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
@@ -54,7 +54,7 @@ def steps(request: pytest.FixtureRequest, cpus: list[int]) -> list[Step]:
 
 @pytest.fixture
 def without_memory(native: Path, tmp_path: Path) -> Probe:
-    """The program where the nodes 0 and 1 have no memory but a companion's, and huge pages 2 MiB."""
+    """The program where the nodes 0 and 1 have no memory but a keep-awake thread's, and huge pages 2 MiB."""
     if not THP_BYTES.exists():
         pytest.skip("this kernel has no transparent huge pages")
     (tmp_path / "thp").write_text(f"{2 * MIB}\n", encoding="ascii")
@@ -69,10 +69,10 @@ def without_memory(native: Path, tmp_path: Path) -> Probe:
     return Probe(*command, f'{laid} && exec "$0" "$@"', str(native))
 
 
-def companions_of(step: Step) -> Iterator[int]:
-    """Yield the node of each companion of *step*."""
+def keep_awake_of(step: Step) -> Iterator[int]:
+    """Yield the node of each keep-awake thread of *step*."""
     for option, text in zip(step.argv, step.argv[1:], strict=False):
-        if option in ("--companion", "--load-group"):
+        if option in ("--keep-awake", "--load-group"):
             yield int(text.partition("@")[2])
 
 
@@ -85,7 +85,7 @@ def test_memory_is_what_the_command_asks_for(steps: list[Step], without_memory: 
             asked[int(node)] = max(int(mib), asked.get(int(node), 0))
         assert asked, step.id
         for node, mib in asked.items():
-            buffers = step.memory_bytes[node] - COMPANION_BYTES * [*companions_of(step)].count(node)
+            buffers = step.memory_bytes[node] - KEEP_AWAKE_BYTES * [*keep_awake_of(step)].count(node)
             beside = CHAIN_BESIDE if step.argv[1] in ("latency", "loaded") else 0
             assert buffers / (1 + beside) <= mib * MIB <= buffers, step.id
             assert step.argv[1] == "loaded" or mib == -(-int(buffers / (1 + beside)) // MIB), step.id
@@ -104,4 +104,4 @@ def test_tasks_are_what_the_command_asks_for(steps: list[Step], public: Path) ->
         )  # fmt: skip
         found = re.search(r"needs (\d+) threads and processes", done.stdout)
         assert found, (step.id, done.stderr)
-        assert int(found[1]) == step.tasks - len([*companions_of(step)]), step.id
+        assert int(found[1]) == step.tasks - len([*keep_awake_of(step)]), step.id

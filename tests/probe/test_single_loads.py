@@ -72,9 +72,9 @@ def test_as_many_loads_are_timed_as_asked_for_in_each_walk(probe: Probe, cpus: l
     require_two(cpus)
     words = ("--at", f"{cpus[0]}@0", "--size-bytes", f"65536,{8 * MIB}", *SHORT)
     assert all(point["placements"][0]["single_loads"] is None for point in points(probe, *words))
-    for point in points(probe, *words, "--single-loads", "3000", "--companion", f"{cpus[-1]}@0"):
+    for point in points(probe, *words, "--single-loads", "3000", "--keep-awake", f"{cpus[-1]}@0"):
         (placement,) = point["placements"]
-        for walk in (placement, placement["awake"]):
+        for walk in (placement, placement["package_active"]):
             for kind in ("memory", "reference"):
                 assert sum(walk["single_loads"][kind]["counts"]) == 3000
 

@@ -168,12 +168,12 @@ def test_real_time_threads_on_all_cpus_are_refused(probe: Probe, cpus: list[int]
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--under", "memory"), "--load-group"),
-        (("--under", "none", "--load-group", "1@0"), "--load-group"),
-        (("--under", "memory", "--load-group", "0@0"), "CPU 0 is measured"),
-        (("--under", "memory", "--load-group", "1@0", "--load-group", "1@0"), "given twice"),
-        (("--under", "housekeeping"), "--housekeeping-cpus"),
-        (("--under", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
+        (("--loads", "memory"), "--load-group"),
+        (("--loads", "none", "--load-group", "1@0"), "--load-group"),
+        (("--loads", "memory", "--load-group", "0@0"), "CPU 0 is measured"),
+        (("--loads", "memory", "--load-group", "1@0", "--load-group", "1@0"), "given twice"),
+        (("--loads", "housekeeping"), "--housekeeping-cpus"),
+        (("--loads", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
         (("--idle-latency-us", "deep"), "--idle-latency-us"),
         (("--seconds", "0.0001"), "--seconds"),
     ],
@@ -185,8 +185,8 @@ def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named:
 
 
 @pytest.fixture
-def chores(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
-    """Lists the chores of this test: other workers have theirs at the same time, and a killed parent's are adopted."""
+def forkers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """Lists the forkers of this test: other workers have theirs at the same time, and a killed parent's are adopted."""
     mark = f"CALIBRATION_TEST={uuid4()}"
     monkeypatch.setenv(*mark.split("="))
 
@@ -194,7 +194,7 @@ def chores(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if (path / "comm").read_text(encoding="utf-8") == "sutprobe-chore\n" and mark.encode() in (
+                if (path / "comm").read_text(encoding="utf-8") == "sutprobe-forker\n" and mark.encode() in (
                     path / "environ"
                 ).read_bytes().split(b"\0"):
                     found.append(int(path.name))
@@ -206,36 +206,36 @@ def chores(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
 
 
 def loads(measured: int, other: int) -> list[str]:
-    words = ["--under", "none,memory,housekeeping", "--load-group", f"{other}@0", "--load-mb-s", "50"]
+    words = ["--loads", "none,memory,housekeeping", "--load-group", f"{other}@0", "--load-mb-s", "50"]
     return ["wakeup", "--cpus", str(measured), *words, "--housekeeping-cpus", str(other)]
 
 
-def test_loads_are_measured_and_end(probe: Probe, cpus: list[int], chores: Callable[[], list[int]]) -> None:
+def test_loads_are_measured_and_end(probe: Probe, cpus: list[int], forkers: Callable[[], list[int]]) -> None:
     require_two(cpus)
     done = probe(*loads(cpus[-1], cpus[0]), "--seconds", "0.5")
     none, memory, housekeeping = conditions(done)
     assert [none.load, memory.load, housekeeping.load] == ["none", "memory", "housekeeping"]
-    assert none.load_mb_s is none.chores_per_s is memory.chores_per_s is housekeeping.load_mb_s is None
+    assert none.load_mb_s is none.forks_per_s is memory.forks_per_s is housekeeping.load_mb_s is None
     assert memory.load_mb_s is not None
     assert 5 < memory.load_mb_s <= 50.5  # what an interruption took is not caught up with
-    assert housekeeping.chores_per_s is not None
-    assert housekeeping.chores_per_s > 1
-    assert not chores()
+    assert housekeeping.forks_per_s is not None
+    assert housekeeping.forks_per_s > 1
+    assert not forkers()
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_a_killed_load(
-    native: Path, cpus: list[int], chores: Callable[[], list[int]], by: signal.Signals
+    native: Path, cpus: list[int], forkers: Callable[[], list[int]], by: signal.Signals
 ) -> None:
     require_two(cpus)
     words = [*loads(cpus[-1], cpus[0]), "--seconds", "600", "--period-us", "100"]
     words[words.index("none,memory,housekeeping")] = "housekeeping,memory"
     with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
-        wait_until(chores)
+        wait_until(forkers)
         wait_until(lambda: first_wakes(process))
         process.send_signal(by)
         stdout, _ = process.communicate(timeout=60)
-    wait_until(lambda: not chores())
+    wait_until(lambda: not forkers())
     if by == signal.SIGTERM:
         (condition,) = json.loads(stdout)["result"]["conditions"]
         assert condition["stopped"] == "interrupted"
@@ -246,7 +246,7 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
     before = abandoned(TRACEFS)
     names = set()
     with rival(cpus[-1], 1000):
-        words = ("--seconds", "60", "--fifo", "50", "--threshold-us", "3500", "--under", "none")
+        words = ("--seconds", "60", "--fifo", "50", "--threshold-us", "3500", "--loads", "none")
         for _ in range(10):  # the host of a virtual machine may be the first to hold the CPU for so long
             done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
             (condition,) = conditions(done)
@@ -269,7 +269,7 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
 
 def test_all_loads_are_traced_for_the_whole_time(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
-    words = ("--seconds", "0.2", "--under", "none,housekeeping", "--housekeeping-cpus", str(cpus[0]))
+    words = ("--seconds", "0.2", "--loads", "none,housekeeping", "--housekeeping-cpus", str(cpus[0]))
     for traced, more in ((False, ()), (True, ("--attribute",))):
         found = conditions(probe("wakeup", "--cpus", str(cpus[-1]), *words, *more))
         assert [(condition.load, condition.traced) for condition in found] == [
@@ -281,7 +281,7 @@ def test_all_loads_are_traced_for_the_whole_time(probe: Probe, cpus: list[int]) 
 
 def test_a_threshold_reached_at_once_is_reported(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
-    words = ("--seconds", "60", "--period-us", "500000", "--threshold-us", "1", "--under", "none,none")
+    words = ("--seconds", "60", "--period-us", "500000", "--threshold-us", "1", "--loads", "none,none")
     for condition in conditions(probe("wakeup", "--cpus", f"{cpus[0]},{cpus[-1]}", *words)):
         first, second = condition.cpus
         assert condition.stopped == "threshold"
@@ -342,7 +342,7 @@ def test_the_resolution_of_timers_is_the_kernels(probe: Probe, cpus: list[int]) 
 def test_a_thread_that_is_moved_costs_its_own_views_and_no_other(native: Path, cpus: list[int]) -> None:
     require_two(cpus)
     moved, other = cpus[0], cpus[-1]
-    words = ["wakeup", "--cpus", f"{moved},{other}", "--seconds", "4", "--under", "none,none"]
+    words = ["wakeup", "--cpus", f"{moved},{other}", "--seconds", "4", "--loads", "none,none"]
     with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
         wait_until(lambda: len(sleepers(process)) == 2)
         os.sched_setaffinity(sleepers(process)[moved], {other})
@@ -377,7 +377,7 @@ def test_a_load_that_cannot_be_made_costs_its_own_condition_and_no_other(
 ) -> None:
     offline = cpus[-1] + 1000
     words = {"memory": ("--load-group", f"{offline}@0"), "housekeeping": ("--housekeeping-cpus", str(offline))}[load]
-    asked = ("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.2", *words, "--under")
+    asked = ("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.2", *words, "--loads")
     done = probe(*asked, f"{load},none")
     (condition,) = conditions(done)
     assert condition.load == "none"

@@ -261,8 +261,12 @@ def counted(kind: str, read: int = 1, **counts: int) -> tuple[Any, ...]:
 
 
 CAME = counted("isolated_interrupts", irq36=812)
-ASLEEP = tuple(
-    changed(item, values__asleep_ns=item.values.latency_ns, values__awake_ns=scaled(item.values.latency_ns, 0.9))
+PACKAGE_IDLE = tuple(
+    changed(
+        item,
+        values__package_idle_ns=item.values.latency_ns,
+        values__package_active_ns=scaled(item.values.latency_ns, 0.9),
+    )
     for item in recorded("idle_latency")
     if isinstance(item.values, IdleLatencyValues)
 )
@@ -338,7 +342,7 @@ STATIC = {
         },
     ),
     "deep_idle": Case(
-        run(machine(idle__states=STATES), *ASLEEP),
+        run(machine(idle__states=STATES), *PACKAGE_IDLE),
         "CPUs 0-7 (8 of 8) may enter idle states that take long to leave: C6 (170 µs)",
         "ns from an idle machine, ",
         {
@@ -606,7 +610,7 @@ def test_times_of_invalid_measurements_are_not_costs_but_counts_are() -> None:
     item = found(traced(one, valid=False), "threads")
     assert item is not None
     assert (item.cost, item.share, item.count) == ("100 events while the kernel was traced", 0.0, 100)
-    idle = [changed(item, validity__valid=False) for item in ASLEEP]
+    idle = [changed(item, validity__valid=False) for item in PACKAGE_IDLE]
     item = found(run(machine(idle__states=STATES), *idle), "deep_idle")
     assert item is not None
     assert item.unmeasured is not None

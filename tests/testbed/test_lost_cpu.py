@@ -14,7 +14,7 @@ from tests.testbed.test_attribution import PROBE
 Scenario = Callable[[str, str, str, str], None]
 
 LASTING = {
-    "wakeup": "--seconds 20 --under none,none",
+    "wakeup": "--seconds 20 --loads none,none",
     "jitter": "--gap-s 40 --loops 1000 --executions 100 --intervals 2",
 }
 

@@ -30,7 +30,7 @@ what a deadline is long enough for."""
 
 SINGLE: dict[str, dict[str, Any]] = {
     "core_frequency": {"window_s": 0.3},  # 16 threads share the emulator's CPUs: in 5 ms some have none
-    # 56 cells beside seven companions take 20 s in the emulator, and 4 s more for each window of the default hops
+    # 56 cells beside seven keep-awake threads take 20 s in the emulator, 4 s more for each window of the default hops
     "latency_matrix": {"hops": 6400, "largest_bytes": 16 << 20},
     "c2c_matrix": {"pairs_per_class": 1},  # the kernel leaves out what takes three times as long as expected
     "peak_injection_bandwidth": ALL_CPUS,

@@ -80,12 +80,12 @@ def test_latencies_take_at_most_a_quarter_of_a_plan(machine: str, profile: str) 
 
 
 @each_machine
-def test_companions_run_on_idle_cores(machine: Context) -> None:
+def test_keep_awake_threads_run_on_idle_cores(machine: Context) -> None:
     sut = Sut(machine)
     (matrix,) = declaration("latency_matrix").steps(Sut(machine), load_profile("quick").measurements["latency_matrix"])
     assert isinstance(matrix, Step)
     words = list(matrix.argv)
-    places = [word.split("@") for before, word in pairwise(words) if before == "--companion"]
+    places = [word.split("@") for before, word in pairwise(words) if before == "--keep-awake"]
     assert [int(node) for _, node in places] == sut.memory_nodes
     cores = [frozenset(machine.siblings(int(cpu))) for cpu, _ in places]
     measured = [frozenset(machine.siblings(cpu)) for cpu in matrix.cpus]
@@ -103,13 +103,13 @@ def test_shared_chain_is_longer_than_all_walks() -> None:
     assert int(options["--size-bytes"]) >= walked + 32 * MIB
 
 
-def test_without_a_spare_core_the_machine_is_measured_asleep() -> None:
+def test_without_a_spare_core_the_machine_is_measured_idle() -> None:
     machine = MACHINES["2x32-smt-2-nodes"]
     one = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"online": (0, 64), "allowed": (0, 64)})})
     for kind in ("idle_latency", "latency_matrix"):
         step, gone = declaration(kind).steps(Sut(one), load_profile("quick").measurements[kind])
         assert isinstance(step, Step)
-        assert "--companion" not in step.argv
+        assert "--keep-awake" not in step.argv
         assert isinstance(gone, NotPlanned)
         assert "sibling" in gone.reason
 

@@ -11,7 +11,7 @@ from calibration.base.percentiles import beyond_longest
 from calibration.base.statistics import Estimate
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
-from calibration.measurements.chase import COMPANION_MB_S_MIN
+from calibration.measurements.chase import KEEP_AWAKE_MB_S_MIN
 from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues
 from calibration.measurements.sut import Sut
 from calibration.results.cross_checks import cross_checks
@@ -122,17 +122,17 @@ def test_what_lies_beyond_the_longest_is_of_the_loads_that_were_not_interrupted(
     assert values.beyond_longest == pytest.approx(beyond_longest(6 * whole), rel=1e-9)
 
 
-@pytest.mark.parametrize("companions", [True, False])
-def test_loads_beside_a_companion_are_planned_too(monkeypatch: pytest.MonkeyPatch, companions: bool) -> None:
-    if not companions:
-        monkeypatch.setattr("calibration.measurements.load_tail.companions_for", lambda *_: ())
+@pytest.mark.parametrize("keep_awake", [True, False])
+def test_loads_beside_a_keep_awake_thread_are_planned_too(monkeypatch: pytest.MonkeyPatch, keep_awake: bool) -> None:
+    if not keep_awake:
+        monkeypatch.setattr("calibration.measurements.load_tail.keep_awake_for", lambda *_: ())
     few_s, many_s = (
         step.expected_duration_s
         for loads in (100_000, 1_100_000)
         for step in declaration("load_tail").steps(Sut(MACHINE), LoadTailSettings(single_loads=loads))
         if isinstance(step, Step)
     )
-    assert many_s - few_s == pytest.approx((1 + companions) * 1_000_000 * LOAD_NS * 1e-9)
+    assert many_s - few_s == pytest.approx((1 + keep_awake) * 1_000_000 * LOAD_NS * 1e-9)
 
 
 def test_only_interrupted_loads_are_no_distribution() -> None:
@@ -182,8 +182,8 @@ def test_a_difference_from_the_chain_fails_the_run(windows_ns: float, outcome: s
     assert isinstance(stored.values.single_ns, Estimate)
 
 
-def awake(mb_s: float) -> Any:
-    """Return the planted document with loads twice as fast beside a companion that reads *mb_s*."""
+def package_active(mb_s: float) -> Any:
+    """Return the planted document with loads twice as fast beside a keep-awake thread that reads *mb_s*."""
     raw = planted()
     for placement in points(raw)[0]["placements"]:
         faster = copy.deepcopy(placement["single_loads"])
@@ -198,23 +198,23 @@ def awake(mb_s: float) -> Any:
             "core_hz_after",
         )
         walk = {name: placement[name] for name in same}
-        placement["awake"] = {
+        placement["package_active"] = {
             **walk,
             "first": False,
             "windows_ns": [ns / 2 for ns in placement["windows_ns"]],
             "single_loads": faster,
-            "companions": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
+            "keep_awake": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
         }
     return raw
 
 
 def test_the_loads_of_the_condition_of_record_are_shown() -> None:
-    values = tail(awake(300.0))
-    assert values.condition == "awake"
+    values = tail(package_active(300.0))
+    assert values.condition == "package_active"
     assert values.percentiles[0].value_ns == pytest.approx(50, abs=TICK_NS)
 
 
-@pytest.mark.parametrize("mb_s", [COMPANION_MB_S_MIN - 1, COMPANION_MB_S_MIN])
-def test_a_companion_that_reads_too_little_is_flagged(mb_s: float) -> None:
-    flags = {flag.code for flag in one("load_tail", awake(mb_s), target_half_width=0.05).flags}
-    assert ("COMPANION_SLOW" in flags) == (mb_s < COMPANION_MB_S_MIN)
+@pytest.mark.parametrize("mb_s", [KEEP_AWAKE_MB_S_MIN - 1, KEEP_AWAKE_MB_S_MIN])
+def test_a_keep_awake_thread_that_reads_too_little_is_flagged(mb_s: float) -> None:
+    flags = {flag.code for flag in one("load_tail", package_active(mb_s), target_half_width=0.05).flags}
+    assert ("KEEP_AWAKE_SLOW" in flags) == (mb_s < KEEP_AWAKE_MB_S_MIN)

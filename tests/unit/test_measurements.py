@@ -206,7 +206,7 @@ SHAPES = ("core_frequency", "counted_volume", "c2c_latency", "c2c_matrix", "firm
           "loaded_latency", "sustained_bandwidth", "wakeup")  # fmt: skip
 """A recorded document of each shape that sutprobe prints."""
 
-OPTIONAL = {"accounting", "awake", "counters", "course", "samples", "single_loads"}
+OPTIONAL = {"accounting", "package_active", "counters", "telemetry", "samples", "single_loads"}
 """What a document has only if it was asked for."""
 
 COUNTED = {"interrupts", "softirqs"}
@@ -340,60 +340,67 @@ def test_drops_interrupted_windows_while_enough_remain() -> None:
         assert len(next(estimates(parsed.values)).samples[0]) == count
 
 
-def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
-    """Give each placement of *raw* a second walk, awake, of *factor* times the time; its clock is twice as fast."""
+def package_active(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
+    """Give each placement of *raw* a second walk that takes *factor* times as long; its clock is twice as fast."""
     for point in points(raw):
         for placement in point["placements"]:
             same = ("dirty_windows", "cpu_verified", "interference", "counters", "samples", "single_loads")
             walk = {name: placement[name] for name in same}
-            placement["awake"] = {
+            placement["package_active"] = {
                 **walk,
                 "first": False,
                 "windows_ns": [factor * n for n in placement["windows_ns"]],
                 "core_hz_before": 2 * placement["core_hz_before"],
                 "core_hz_after": 2 * placement["core_hz_after"],
-                "companions": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
+                "keep_awake": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
             }
 
 
-@pytest.mark.parametrize(("factor", "condition"), [(0.8, "awake"), (1.3, "awake"), (1.005, "asleep"), (1, "asleep")])
+@pytest.mark.parametrize(
+    ("factor", "condition"),
+    [(0.8, "package_active"), (1.3, "package_active"), (1.005, "package_idle"), (1, "package_idle")],
+)
 def test_awake_latency_is_recorded_if_it_differs(factor: float, condition: str) -> None:
     alone, beside = read("idle_latency"), read("idle_latency")
     for raw in (alone, beside):
         for placement in points(raw)[0]["placements"]:
             placement["windows_ns"] = [100 + 0.1 * index for index, _ in enumerate(placement["windows_ns"])]
     before = one("idle_latency", alone)
-    awake(beside, factor)
+    package_active(beside, factor)
     after = one("idle_latency", beside)
-    assert (before.values.condition, before.values.awake_ns, before.values.companions) == ("asleep", None, ())
+    assert (before.values.condition, before.values.package_active_ns, before.values.keep_awake) == (
+        "package_idle",
+        None,
+        (),
+    )
     values = after.values
     assert values.condition == condition
-    assert values.asleep_ns == before.values.latency_ns
-    assert values.awake_ns is not None
-    assert values.awake_ns.value == pytest.approx(factor * before.values.latency_ns.value)
-    assert values.latency_ns == (values.awake_ns if condition == "awake" else values.asleep_ns)
-    assert values.core_hz == pytest.approx(before.values.core_hz * (2 if condition == "awake" else 1))
-    assert [(companion.cpu, companion.node, companion.mb_s) for companion in values.companions] == [(3, 0, 300.0)]
-    assert "COMPANION_SLOW" not in codes(after)
+    assert values.package_idle_ns == before.values.latency_ns
+    assert values.package_active_ns is not None
+    assert values.package_active_ns.value == pytest.approx(factor * before.values.latency_ns.value)
+    assert values.latency_ns == (values.package_active_ns if condition == "package_active" else values.package_idle_ns)
+    assert values.core_hz == pytest.approx(before.values.core_hz * (2 if condition == "package_active" else 1))
+    assert [(thread.cpu, thread.node, thread.mb_s) for thread in values.keep_awake] == [(3, 0, 300.0)]
+    assert "KEEP_AWAKE_SLOW" not in codes(after)
 
 
 def test_overlapping_intervals_are_one_latency() -> None:
     raw = read("idle_latency")
     for index, placement in enumerate(points(raw)[0]["placements"]):
         placement["windows_ns"] = [100.0 + 10 * (index % 5) for _ in placement["windows_ns"]]
-    awake(raw, 1.05)
+    package_active(raw, 1.05)
     parsed = one("idle_latency", raw)
-    assert parsed.values.condition == "asleep"
+    assert parsed.values.condition == "package_idle"
 
 
 def test_matrix_has_both_conditions_per_cell() -> None:
     raw = read("latency_matrix")
-    awake(raw, 0.5, mb_s=40.0)
+    package_active(raw, 0.5, mb_s=40.0)
     parsed = one("latency_matrix", raw)
     for row in parsed.values.table.rows:
-        assert (row.condition, row.latency_ns) == ("awake", row.awake_ns)
-        assert row.awake_ns.value == pytest.approx(row.asleep_ns.value / 2)
-    assert "COMPANION_SLOW" in codes(parsed)
+        assert (row.condition, row.latency_ns) == ("package_active", row.package_active_ns)
+        assert row.package_active_ns.value == pytest.approx(row.package_idle_ns.value / 2)
+    assert "KEEP_AWAKE_SLOW" in codes(parsed)
 
 
 @pytest.mark.parametrize(("factor", "asymmetric"), [(1.04, False), (1.06, True)])

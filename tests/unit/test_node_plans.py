@@ -95,7 +95,7 @@ def groups_of(step: Step) -> Iterator[list[int]]:
         for text in options(step, name):
             yield [cpu for part in read_group(text) for cpu in part.cpus]
     yield [int(probe.partition("@")[0]) for probe in options(step, "probe")]
-    yield [int(at.partition("@")[0]) for at in options(step, "companion")]
+    yield [int(at.partition("@")[0]) for at in options(step, "keep-awake")]
     for text in options(step, "all-pairs"):
         yield [*parse_cpulist(text.partition("@")[0])]
     yield [*(cpu for text in options(step, "cpus") for cpu in parse_cpulist(text))]

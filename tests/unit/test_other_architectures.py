@@ -64,7 +64,7 @@ def test_a_plan_asks_for_nothing_that_sutprobe_refuses(name: str, profile: str) 
     assert nodes <= {node.id for node in context.nodes}
     flushes = context.processor.architecture != "riscv64"
     words = [word for step in planned.steps for word in step.argv]
-    assert ("--companion" in words) == flushes or len(context.cpus.online) == 4
+    assert ("--keep-awake" in words) == flushes or len(context.cpus.online) == 4
     assert any(word.endswith(":hit") for word in words) == flushes
     assert planned.expected_duration_s < {"quick": 200, "nightly": 500, "full": 1200}[profile]
 

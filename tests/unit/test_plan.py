@@ -465,7 +465,7 @@ def test_rounds_suffice_for_a_95_percent_interval(profile: str) -> None:
     enough = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
     steps = [step for step in make_plan(SMT, load_profile(profile)).steps if step.part_of is None]
     short = {step.kind for step in steps if step.rounds < enough}
-    # a shape is chosen by rank, a course has no pause, and the profile counters compares methods within its sweeps
+    # a shape is chosen by rank, a sustained load has no pause, and the profile counters compares within its sweeps
     assert short <= {"traffic_shape", "sustained_bandwidth", "counted_volume", "regulation"}
 
 

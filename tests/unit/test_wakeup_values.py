@@ -131,10 +131,10 @@ def changed(result: dict[str, Any] | None = None, **condition: Any) -> dict[str,
 
 
 def test_rates_of_loads_are_medians_of_the_rounds() -> None:
-    rounds = [changed(load_mb_s=rate, chores_per_s=2 * rate) for rate in (900.0, 100.0, 200.0)]
+    rounds = [changed(load_mb_s=rate, forks_per_s=2 * rate) for rate in (900.0, 100.0, 200.0)]
     idle, memory, housekeeping = values_of(rounds)
     assert (idle.load_mb_s, memory.load_mb_s, housekeeping.load_mb_s) == (None, 200, None)
-    assert (memory.chores_per_s, housekeeping.chores_per_s) == (None, 400)
+    assert (memory.forks_per_s, housekeeping.forks_per_s) == (None, 400)
 
 
 def test_the_latest_of_all_rounds_and_cpus_are_listed_the_latest_first() -> None:
@@ -352,7 +352,7 @@ def planned(context: Context, **settings: Any) -> tuple[list[Step], list[NotPlan
 def test_one_cpu_has_no_loads_and_no_real_time_threads() -> None:
     context = captured("x86_64-one-cpu-no-numa")
     (step,), omitted = planned(context)
-    assert step.argv[step.argv.index("--under") + 1] == "none"
+    assert step.argv[step.argv.index("--loads") + 1] == "none"
     assert {item.what for item in omitted} >= {
         "Wake-up latency under the load memory",
         "Wake-up latency under the load housekeeping",
@@ -364,22 +364,22 @@ def test_one_cpu_has_no_loads_and_no_real_time_threads() -> None:
 
 def test_isolated_cpus_are_measured_and_others_load() -> None:
     context = captured("x86_64-isolated")
-    (step, traced, held), _ = planned(context, fifo=80, idle_latency_us=0, attribute=True, seconds=3)
+    (step, traced, shallow), _ = planned(context, fifo=80, idle_latency_us=0, attribute=True, seconds=3)
     assert set(step.cpus) <= set(context.isolated_cpus)
     assert "--attribute" not in step.argv
     assert (traced.id, traced.part_of) == ("wakeup-traced", step.id)
     words = dict(zip(traced.argv, traced.argv[1:], strict=False))
-    assert (words["--under"], words["--seconds"], words["--fifo"]) == ("none", "1.5", "80")
+    assert (words["--loads"], words["--seconds"], words["--fifo"]) == ("none", "1.5", "80")
     assert "--attribute" in traced.argv
     assert "--load-group" not in traced.argv
     words = dict(zip(step.argv, step.argv[1:], strict=False))
     assert words["--fifo"] == "80"
     assert words["--load-group"].partition("@")[0] != words["--cpus"]
     assert "--idle-latency-us" not in step.argv
-    assert held.id == "wakeup-held"
-    assert held.argv[held.argv.index("--idle-latency-us") + 1] == "0"
-    assert "--load-group" not in held.argv
-    assert "--attribute" not in held.argv
+    assert shallow.id == "wakeup-shallow-idle"
+    assert shallow.argv[shallow.argv.index("--idle-latency-us") + 1] == "0"
+    assert "--load-group" not in shallow.argv
+    assert "--attribute" not in shallow.argv
 
 
 def test_an_idle_state_as_slow_as_the_limit_can_be_reached() -> None:

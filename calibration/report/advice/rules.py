@@ -111,7 +111,7 @@ RULES: Final = (
         "deep_idle",
         "Disable deep idle states",
         f"an idle state with an exit latency above {DEEP_US} µs is enabled, and no profile of tuned holds it off",
-        "``wakeup`` idle and held, else ``idle_latency`` asleep and awake",
+        "``wakeup`` idle and shallow_idle, else ``idle_latency`` with the package idle and active",
         IDLE,
         settings.deep_idle,
         host_only=True,

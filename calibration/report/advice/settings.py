@@ -127,17 +127,15 @@ def _kept_awake(evidence: Evidence) -> bool:
 
 
 def _cost_of_idle(evidence: Evidence) -> Cost | str:
-    idle, held = evidence.metric("wakeup.idle.p50_ns"), evidence.metric("wakeup.held.p50_ns")
-    if idle is not None and held is not None:
-        text = f"a wake-up takes {units.headline(idle)} at the median, {units.headline(held)} without these states"
-        return Cost(text, f"{idle.name}, {held.name}", max(0.0, 1 - held.value / idle.value))
+    idle, shallow = evidence.metric("wakeup.idle.p50_ns"), evidence.metric("wakeup.shallow_idle.p50_ns")
+    if idle is not None and shallow is not None:
+        text = f"a wake-up takes {units.headline(idle)} at the median, {units.headline(shallow)} without these states"
+        return Cost(text, f"{idle.name}, {shallow.name}", max(0.0, 1 - shallow.value / idle.value))
     for values in evidence.values("idle_latency"):
-        if isinstance(values, IdleLatencyValues) and values.asleep_ns and values.awake_ns:
-            asleep, awake = values.asleep_ns, values.awake_ns
-            text = (
-                f"a load takes {units.headline(asleep)} from an idle machine, {units.headline(awake)} when kept awake"
-            )
-            return Cost(text, "idle_latency, asleep and awake", max(0.0, 1 - awake.value / asleep.value))
+        if isinstance(values, IdleLatencyValues) and values.package_idle_ns and values.package_active_ns:
+            idle, active = values.package_idle_ns, values.package_active_ns
+            text = f"a load takes {units.headline(idle)} from an idle machine, {units.headline(active)} when kept awake"
+            return Cost(text, "idle_latency, package idle and active", max(0.0, 1 - active.value / idle.value))
     return evidence.unmeasured("A wake-up without these states", "wakeup", "with idle_latency_us: 0 in the profile")
 
 

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "affinity.h"
+#include "counter_budget.h"
 #include "files.h"
 #include "host.h"
-#include "looking.h"
 #include "subcommand.h"
 #include "warning.h"
 
@@ -121,9 +121,9 @@ static bool case_files(struct error *error)
 static bool case_left_out(struct error *error)
 {
 	struct json json = {0};
-	looking_count();
-	looking_leave_out(LOOK_SMI);
-	looking_warn();
+	counter_budget_count();
+	counter_budget_leave_out(COUNTER_SMI);
+	counter_budget_warn();
 	warning_write(&json, NULL);
 	bool told = strstr(json.text, "left out SMI counts in 1\"") != NULL;
 	json_free(&json);

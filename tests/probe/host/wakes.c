@@ -118,45 +118,45 @@ static bool case_released_late(struct error *error)
 }
 
 /* One process of the load that is gone is an error, and the other is not waited for in vain. */
-static bool case_lost_chore(struct error *error)
+static bool case_lost_forker(struct error *error)
 {
 	struct error lost = {0};
 	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
 	work.housekeeping = (struct cpu_list){twice, 2};
-	if (!chores_open(error))
+	if (!forkers_open(error))
 		return false;
-	EXPECT(kill(work.chores[0].process, SIGKILL) == 0 && waitpid(work.chores[0].process, NULL, 0) > 0);
+	EXPECT(kill(work.forkers[0].process, SIGKILL) == 0 && waitpid(work.forkers[0].process, NULL, 0) > 0);
 	alarm(60);
-	bool began = chores_begin(&lost);
-	(void)chores_end(&lost);
+	bool began = forkers_begin(&lost);
+	(void)forkers_end(&lost);
 	alarm(0);
-	chores_close();
-	free(work.chores);
-	work.chores = NULL;
+	forkers_close();
+	free(work.forkers);
+	work.forkers = NULL;
 	EXPECT(!began && lost.code == ERROR_INTERNAL);
 	return true;
 }
 
 /* Each process of the load sees that its socket is closed, whatever those started after it have inherited. */
-static bool case_closed_chores(struct error *error)
+static bool case_closed_forkers(struct error *error)
 {
 	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
 	work.housekeeping = (struct cpu_list){twice, 2};
-	if (!chores_open(error))
+	if (!forkers_open(error))
 		return false;
 	alarm(60);
-	chores_close();
+	forkers_close();
 	alarm(0);
-	bool gone = kill(work.chores[0].process, 0) != 0 && kill(work.chores[1].process, 0) != 0;
-	free(work.chores);
-	work.chores = NULL;
+	bool gone = kill(work.forkers[0].process, 0) != 0 && kill(work.forkers[1].process, 0) != 0;
+	free(work.forkers);
+	work.forkers = NULL;
 	EXPECT(gone);
 	return true;
 }
 
 static const struct host_case cases[] = {
-	{"wake_books", case_wake_books},       {"thresholds", case_thresholds}, {"unix_time", case_unix_time},
-	{"released_late", case_released_late}, {"lost_chore", case_lost_chore}, {"closed_chores", case_closed_chores},
+	{"wake_books", case_wake_books},       {"thresholds", case_thresholds},   {"unix_time", case_unix_time},
+	{"released_late", case_released_late}, {"lost_forker", case_lost_forker}, {"closed_forkers", case_closed_forkers},
 };
 
 int main(int count, char **words)

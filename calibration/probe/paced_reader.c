@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "companion.h"
+#include "paced_reader.h"
 
 #include <time.h>
 
@@ -25,47 +25,47 @@ static void read_batch(const unsigned char *from)
 
 static void run(struct worker *worker)
 {
-	struct companion *companion = worker->context;
-	const double bytes_per_s = companion->bytes_per_s > 0 ? companion->bytes_per_s : LIGHT_BYTES_PER_S;
+	struct paced_reader *reader = worker->context;
+	const double bytes_per_s = reader->bytes_per_s > 0 ? reader->bytes_per_s : LIGHT_BYTES_PER_S;
 	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / bytes_per_s * clock_now_used.hz);
 	uint64_t began = clock_start(), due = began, now, batches = 0;
 	do {
-		read_batch(companion->region.start + batches * BATCH_LINES * LINE_BYTES % BUFFER_BYTES);
+		read_batch(reader->region.start + batches * BATCH_LINES * LINE_BYTES % BUFFER_BYTES);
 		batches++;
-		atomic_store_explicit(&companion->reading, true, memory_order_release);
+		atomic_store_explicit(&reader->reading, true, memory_order_release);
 		due += period;
 		while ((now = clock_stop()) < due)
 			arch_relax();
 		due = now > due + period ? now : due; /* what an interruption took is not caught up with */
-	} while (!atomic_load_explicit(&companion->stop, memory_order_relaxed));
-	companion->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
-	(void)affinity_stayed(companion->cpu, &worker->error);
+	} while (!atomic_load_explicit(&reader->stop, memory_order_relaxed));
+	reader->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
+	(void)affinity_stayed(reader->cpu, &worker->error);
 }
 
 static void map(struct worker *worker)
 {
-	struct companion *companion = worker->context;
-	if (region_map(&companion->region, BUFFER_BYTES, companion->node, companion->chosen, &worker->error))
-		(void)pages_read_back(&companion->pages, &companion->region, 1, PAGES_BASE, &worker->error);
+	struct paced_reader *reader = worker->context;
+	if (region_map(&reader->region, BUFFER_BYTES, reader->node, reader->chosen, &worker->error))
+		(void)pages_read_back(&reader->pages, &reader->region, 1, PAGES_BASE, &worker->error);
 }
 
 /* False with the first error of any. */
-static bool wait_all(struct companion *companions, size_t count, struct error *error)
+static bool wait_all(struct paced_reader *readers, size_t count, struct error *error)
 {
 	for (size_t i = 0; i < count; i++)
-		if (companions[i].worker.started && !worker_wait(&companions[i].worker))
-			error_take(error, &companions[i].worker.error);
+		if (readers[i].worker.started && !worker_wait(&readers[i].worker))
+			error_take(error, &readers[i].worker.error);
 	return error->code == ERROR_NONE;
 }
 
-static void begin_all(struct companion *companions, size_t count, worker_job job)
+static void begin_all(struct paced_reader *readers, size_t count, worker_job job)
 {
 	for (size_t i = 0; i < count; i++)
-		if (companions[i].worker.started)
-			worker_begin(&companions[i].worker, job);
+		if (readers[i].worker.started)
+			worker_begin(&readers[i].worker, job);
 }
 
-bool companions_open(struct companion *companions, size_t count, struct error *error)
+bool paced_readers_open(struct paced_reader *readers, size_t count, struct error *error)
 {
 	struct demand demand = {.wanted = PAGES_BASE};
 	if (count && !ARCH_FLUSHES)
@@ -74,46 +74,46 @@ bool companions_open(struct companion *companions, size_t count, struct error *e
 			"reading memory at a rate needs an instruction that takes a line out of the caches, which this "
 			"architecture has not");
 	for (size_t i = 0; i < count; i++)
-		demand_regions(&demand, BUFFER_BYTES, 1, companions[i].node);
+		demand_regions(&demand, BUFFER_BYTES, 1, readers[i].node);
 	demand_threads(&demand, count);
 	if (count && !demand_admit(&demand, error))
 		return false;
 	for (size_t i = 0; i < count && error->code == ERROR_NONE; i++) {
-		companions[i].chosen = demand.pages;
-		(void)worker_start(&companions[i].worker, companions[i].cpu, NULL, &companions[i], error);
+		readers[i].chosen = demand.pages;
+		(void)worker_start(&readers[i].worker, readers[i].cpu, NULL, &readers[i], error);
 	}
-	if (wait_all(companions, count, error)) {
-		begin_all(companions, count, map);
-		if (wait_all(companions, count, error))
+	if (wait_all(readers, count, error)) {
+		begin_all(readers, count, map);
+		if (wait_all(readers, count, error))
 			return true;
 	}
-	companions_close(companions, count);
+	paced_readers_close(readers, count);
 	return false;
 }
 
-void companions_begin(struct companion *companions, size_t count)
+void paced_readers_begin(struct paced_reader *readers, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		atomic_store(&companions[i].stop, false);
-		atomic_store(&companions[i].reading, false);
+		atomic_store(&readers[i].stop, false);
+		atomic_store(&readers[i].reading, false);
 	}
-	begin_all(companions, count, run);
+	begin_all(readers, count, run);
 	for (size_t i = 0; i < count; i++)
-		while (!atomic_load_explicit(&companions[i].reading, memory_order_acquire))
+		while (!atomic_load_explicit(&readers[i].reading, memory_order_acquire))
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
-bool companions_end(struct companion *companions, size_t count, struct error *error)
+bool paced_readers_end(struct paced_reader *readers, size_t count, struct error *error)
 {
 	for (size_t i = 0; i < count; i++)
-		atomic_store(&companions[i].stop, true);
-	return wait_all(companions, count, error);
+		atomic_store(&readers[i].stop, true);
+	return wait_all(readers, count, error);
 }
 
-void companions_close(struct companion *companions, size_t count)
+void paced_readers_close(struct paced_reader *readers, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		worker_join(&companions[i].worker);
-		region_unmap(&companions[i].region);
+		worker_join(&readers[i].worker);
+		region_unmap(&readers[i].region);
 	}
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of a load: what is read of clock, energy and temperature, on made sensors in a mount namespace."""
+"""Telemetry of a load: what is read of clock, energy and temperature, on made sensors in a mount namespace."""
 
 import json
 import shlex
@@ -20,15 +20,15 @@ def write(path: Path, text: str) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def course(native: Path, cpu: int, sensors: Path, windows: int = 6, meanwhile: str = "true") -> Any:
-    """Return the course of a load of so many *windows* of 0.1 s with *sensors* in the place of /sys/class.
+def telemetry(native: Path, cpu: int, sensors: Path, windows: int = 6, meanwhile: str = "true") -> Any:
+    """Return the telemetry of a load of so many *windows* of 0.1 s with *sensors* in the place of /sys/class.
 
     *meanwhile* is a command that runs half the time of the load later, at least.
     """
     require_root()
     command = shlex.join(
         f"{native} bandwidth --group {cpu}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows {windows} "
-        "--window-s 0.1 --course-s 0.3 --pages base".split()
+        "--window-s 0.1 --telemetry-interval-s 0.3 --pages base".split()
     )
     script = f"mount --bind {sensors} /sys/class || exit; (sleep {windows / 20 + 0.15}; {meanwhile}) & {command}"
     done = subprocess.run(
@@ -36,7 +36,7 @@ def course(native: Path, cpu: int, sensors: Path, windows: int = 6, meanwhile: s
     )
     (point,) = json.loads(done.stdout)["result"]["points"]
     assert point["error"] is None
-    return point["placements"][0]["course"]
+    return point["placements"][0]["telemetry"]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def sensors(tmp_path: Path) -> Path:
 
 
 def test_sensors_are_read_in_joules_and_degrees(native: Path, cpus: list[int], sensors: Path) -> None:
-    found = course(native, cpus[-1], sensors)
+    found = telemetry(native, cpus[-1], sensors)
     named = {
         source["name"]: (source["kind"], source["unit"]) for source in found["sources"] if source["kind"] != "clock"
     }
@@ -84,7 +84,7 @@ def test_sensors_are_read_in_joules_and_degrees(native: Path, cpus: list[int], s
 
 def test_energy_counter_wraps_correctly(native: Path, cpus: list[int], sensors: Path) -> None:
     counter = sensors / "powercap/intel-rapl:0/energy_uj"
-    found = course(native, cpus[-1], sensors, 12, f"echo 2000000 > {counter}")
+    found = telemetry(native, cpus[-1], sensors, 12, f"echo 2000000 > {counter}")
     place = next(index for index, source in enumerate(found["sources"]) if source["kind"] == "energy")
     energy = [reading["values"][place] for reading in found["readings"]]
     assert energy[0] == 0
@@ -94,7 +94,7 @@ def test_energy_counter_wraps_correctly(native: Path, cpus: list[int], sensors: 
 def test_a_machine_without_sensors_says_so(native: Path, cpus: list[int], tmp_path: Path) -> None:
     empty = tmp_path / "class"
     empty.mkdir()
-    found = course(native, cpus[-1], empty)
+    found = telemetry(native, cpus[-1], empty)
     reasons = {damaged["kind"]: damaged["reason"] for damaged in found["unreadable"]}
     assert reasons["energy"] == "/sys/class/powercap: No such file or directory"
     assert reasons["temperature"].startswith("/sys/class/")
@@ -102,8 +102,8 @@ def test_a_machine_without_sensors_says_so(native: Path, cpus: list[int], tmp_pa
         assert "scaling_cur_freq" in reasons["clock"]
 
 
-def test_no_course_unless_requested(native: Path, cpus: list[int]) -> None:
+def test_no_telemetry_unless_requested(native: Path, cpus: list[int]) -> None:
     arguments = f"--group {cpus[-1]}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows 1 --pages base"
     done = subprocess.run([str(native), "bandwidth", *arguments.split()], capture_output=True, text=True, check=True)
     (point,) = json.loads(done.stdout)["result"]["points"]
-    assert point["placements"][0]["course"] is None
+    assert point["placements"][0]["telemetry"] is None

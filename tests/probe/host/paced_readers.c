@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A companion stopped right after its start has read memory. The source itself is compiled here, to see what it begins. */
+/* A reader stopped right after its start has read memory. The source itself is compiled here, to see what it begins. */
 #include <math.h>
 
 #include "worker.h"
@@ -7,7 +7,7 @@
 static unsigned stale;
 static void begin_seen(struct worker *worker, worker_job job);
 #define worker_begin begin_seen
-#include "companion.c"
+#include "paced_reader.c"
 #undef worker_begin
 
 #include "affinity.h"
@@ -18,26 +18,25 @@ static void begin_seen(struct worker *worker, worker_job job);
 /* What is read before a run began is of the run before, and would end the wait for this one. */
 static void begin_seen(struct worker *worker, worker_job job)
 {
-	const struct companion *companion = worker->context;
-	stale += job == run && atomic_load(&companion->reading);
+	const struct paced_reader *reader = worker->context;
+	stale += job == run && atomic_load(&reader->reading);
 	worker_begin(worker, job);
 }
 
 static bool case_has_read(struct error *error)
 {
-	struct companion companion = {0};
+	struct paced_reader reader = {0};
 	unsigned read = 0;
 	if (!affinity_begin(error))
 		return false;
-	companion.cpu = affinity_allowed()->cpus[0];
-	if (!companions_open(&companion, 1, error))
+	reader.cpu = affinity_allowed()->cpus[0];
+	if (!paced_readers_open(&reader, 1, error))
 		return false;
 	for (unsigned turn = 0; turn < RUNS; turn++) {
-		companions_begin(&companion, 1);
-		read +=
-			companions_end(&companion, 1, error) && isfinite(companion.bytes_per_tick) && companion.bytes_per_tick > 0;
+		paced_readers_begin(&reader, 1);
+		read += paced_readers_end(&reader, 1, error) && isfinite(reader.bytes_per_tick) && reader.bytes_per_tick > 0;
 	}
-	companions_close(&companion, 1);
+	paced_readers_close(&reader, 1);
 	EXPECT(read == RUNS && stale == 0);
 	return true;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looking at the machine costs: texts of the kernel in linear time, and less often where they take long."""
+"""What reading counters costs: texts of the kernel in linear time, and less often where they take long."""
 
 import json
 import os
@@ -25,7 +25,7 @@ LINEAR = 64
 """Sixteen times the work takes 16 times as long if it is linear and 256 times if it is quadratic: a factor of four."""
 
 ALONE = (
-    "affinity", "allocate", "cgroup", "demand", "error", "files", "hugetlb", "interference", "json", "looking",
+    "affinity", "allocate", "cgroup", "counter_budget", "demand", "error", "files", "hugetlb", "interference", "json",
     "mappings", "memory", "pages", "text", "warning",
 )  # fmt: skip
 """Sources that need no others."""
@@ -178,7 +178,7 @@ int main(int count, char **arguments)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Compile a main function with the sources that stand alone, by the pinned compiler and its C library."""
-    place, cache = tmp_path_factory.mktemp("looking"), str(CACHE_DIRECTORY / "zig")
+    place, cache = tmp_path_factory.mktemp("counter_budget"), str(CACHE_DIRECTORY / "zig")
 
     def compiled(name: str, text: str, sources: Sequence[str] = ALONE) -> Path:
         (place / f"{name}.c").write_text(text)
@@ -268,7 +268,7 @@ def with_table(probe: Path, table: Path | None, *arguments: str) -> dict[str, An
 
 
 def test_a_table_that_takes_long_is_read_less_often(native: Path, cpus: list[int], tmp_path: Path) -> None:
-    """The same is measured with a table of 256 CPUs and 1000 lines, and looking stays within its share."""
+    """The same is measured with a table of 256 CPUs and 1000 lines, and reading counters stays within its share."""
     require_root()
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no permission: this root may not have a mount namespace of its own")
@@ -283,13 +283,13 @@ def test_a_table_that_takes_long_is_read_less_often(native: Path, cpus: list[int
     placements = [[point["placements"] for point in result["points"]] for result in results]
     assert [len(point) for point in placements[0]] == [len(point) for point in placements[1]] == [4, 4, 4]
     for document in (plain, laid):
-        assert document.looking
-        assert document.looking.measurements == 12
-        assert document.looking.share <= SHARE
-    assert laid.looking
+        assert document.counter_budget
+        assert document.counter_budget.measurements == 12
+        assert document.counter_budget.share <= SHARE
+    assert laid.counter_budget
     unknown = [item for point in placements[1] for item in point if item["interference"]["interrupts"] is None]
-    assert len(unknown) == laid.looking.left_out["interrupts"] > 0
-    assert "LOOKED_LESS" in {warning.code for warning in laid.warnings}
+    assert len(unknown) == laid.counter_budget.left_out["interrupts"] > 0
+    assert "COUNTERS_SAMPLED_LESS" in {warning.code for warning in laid.warnings}
 
 
 def test_numa_balancing_passes_over_the_program(native: Path, cpus: list[int]) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "course.h"
+#include "telemetry.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,7 +33,7 @@ struct source {
 	double range; /* at which an energy counter wraps; 0: it does not */
 };
 
-struct course {
+struct telemetry {
 	struct source sources[SOURCES_MAX];
 	size_t count;
 	char refused[KINDS][96]; /* why there is nothing of a kind */
@@ -43,22 +43,22 @@ struct course {
 };
 
 /* Adds a source that can be read now, or notes why not. */
-static void add(struct course *course, enum kind kind, const char *name, const char *path)
+static void add(struct telemetry *telemetry, enum kind kind, const char *name, const char *path)
 {
 	long long value;
-	if (course->count == SOURCES_MAX)
+	if (telemetry->count == SOURCES_MAX)
 		return;
 	if (!file_number(path, &value)) {
-		snprintf(course->refused[kind], sizeof(course->refused[kind]), "%s: %s", path, strerror(errno));
+		snprintf(telemetry->refused[kind], sizeof(telemetry->refused[kind]), "%s: %s", path, strerror(errno));
 		return;
 	}
-	struct source *source = &course->sources[course->count++];
+	struct source *source = &telemetry->sources[telemetry->count++];
 	*source = (struct source){.kind = kind};
 	snprintf(source->name, sizeof(source->name), "%s", name);
 	snprintf(source->path, sizeof(source->path), "%s", path);
 }
 
-static void find_clocks(struct course *course, const struct cpu_list *cpus)
+static void find_clocks(struct telemetry *telemetry, const struct cpu_list *cpus)
 {
 	long long package, seen[SOURCES_MAX];
 	size_t packages = 0;
@@ -75,12 +75,12 @@ static void find_clocks(struct course *course, const struct cpu_list *cpus)
 		seen[packages++] = package;
 		snprintf(path, sizeof(path), CPU "cpufreq/scaling_cur_freq", cpus->cpus[i]);
 		snprintf(name, sizeof(name), "CPU %u", cpus->cpus[i]);
-		add(course, CLOCK, name, path);
+		add(telemetry, CLOCK, name, path);
 	}
 }
 
 /* RAPL: the directories that have a counter, each with the name of its domain, "package-0" or "dram". */
-static void add_energy(struct course *course, const char *entry)
+static void add_energy(struct telemetry *telemetry, const char *entry)
 {
 	char path[192], domain[40], name[64];
 	long long range;
@@ -89,25 +89,25 @@ static void add_energy(struct course *course, const char *entry)
 		return; /* the control type itself, which has domains and no counter */
 	snprintf(name, sizeof(name), "%s (%.20s)", domain, entry);
 	snprintf(path, sizeof(path), POWERCAP "/%.64s/energy_uj", entry);
-	size_t before = course->count;
-	add(course, ENERGY, name, path);
+	size_t before = telemetry->count;
+	add(telemetry, ENERGY, name, path);
 	snprintf(path, sizeof(path), POWERCAP "/%.64s/max_energy_range_uj", entry);
-	if (course->count > before && file_number(path, &range))
-		course->sources[before].range = (double)range * kinds[ENERGY].scale;
+	if (telemetry->count > before && file_number(path, &range))
+		telemetry->sources[before].range = (double)range * kinds[ENERGY].scale;
 }
 
-static void add_zone(struct course *course, const char *entry)
+static void add_zone(struct telemetry *telemetry, const char *entry)
 {
 	char path[192], type[40];
 	snprintf(path, sizeof(path), THERMAL "/%.64s/type", entry);
 	if (strncmp(entry, "thermal_zone", 12) != 0 || !file_line(path, type, sizeof(type)))
 		return;
 	snprintf(path, sizeof(path), THERMAL "/%.64s/temp", entry);
-	add(course, TEMPERATURE, type, path);
+	add(telemetry, TEMPERATURE, type, path);
 }
 
 /* Package sensors of processors whose temperature is no thermal zone. */
-static void add_sensor(struct course *course, const char *entry)
+static void add_sensor(struct telemetry *telemetry, const char *entry)
 {
 	static const char *const labels[] = {"Package", "Physical", "Tctl", "Tdie"};
 	char path[192], chip[40], label[40], name[64];
@@ -122,71 +122,71 @@ static void add_sensor(struct course *course, const char *entry)
 			if (!strncmp(label, labels[k], strlen(labels[k]))) {
 				snprintf(name, sizeof(name), "%.20s %.36s", chip, label);
 				snprintf(path, sizeof(path), HWMON "/%.64s/temp%u_input", entry, i);
-				add(course, TEMPERATURE, name, path);
+				add(telemetry, TEMPERATURE, name, path);
 			}
 	}
 }
 
-static void find(struct course *course, const char *directory, enum kind kind,
-                 void (*add_entry)(struct course *, const char *))
+static void find(struct telemetry *telemetry, const char *directory, enum kind kind,
+                 void (*add_entry)(struct telemetry *, const char *))
 {
 	struct dirent **entries;
 	int count = scandir(directory, &entries, NULL, alphasort);
-	if (count < 0 && !course->refused[kind][0])
-		snprintf(course->refused[kind], sizeof(course->refused[kind]), "%s: %s", directory, strerror(errno));
+	if (count < 0 && !telemetry->refused[kind][0])
+		snprintf(telemetry->refused[kind], sizeof(telemetry->refused[kind]), "%s: %s", directory, strerror(errno));
 	for (int i = 0; i < count; i++) {
 		if (entries[i]->d_name[0] != '.')
-			add_entry(course, entries[i]->d_name);
+			add_entry(telemetry, entries[i]->d_name);
 		free(entries[i]);
 	}
 	if (count >= 0)
 		free(entries);
 }
 
-struct course *course_open(const struct cpu_list *cpus, size_t readings)
+struct telemetry *telemetry_open(const struct cpu_list *cpus, size_t readings)
 {
-	struct course *course = allocate(1, sizeof(*course));
-	find_clocks(course, cpus);
-	find(course, POWERCAP, ENERGY, add_energy);
-	find(course, THERMAL, TEMPERATURE, add_zone);
-	find(course, HWMON, TEMPERATURE, add_sensor);
-	course->capacity = readings;
-	course->at_ns = allocate(readings, sizeof(*course->at_ns));
-	course->values = allocate(readings * course->count, sizeof(*course->values));
-	return course;
+	struct telemetry *telemetry = allocate(1, sizeof(*telemetry));
+	find_clocks(telemetry, cpus);
+	find(telemetry, POWERCAP, ENERGY, add_energy);
+	find(telemetry, THERMAL, TEMPERATURE, add_zone);
+	find(telemetry, HWMON, TEMPERATURE, add_sensor);
+	telemetry->capacity = readings;
+	telemetry->at_ns = allocate(readings, sizeof(*telemetry->at_ns));
+	telemetry->values = allocate(readings * telemetry->count, sizeof(*telemetry->values));
+	return telemetry;
 }
 
-void course_read(struct course *course)
+void telemetry_read(struct telemetry *telemetry)
 {
-	if (!course || course->readings == course->capacity)
+	if (!telemetry || telemetry->readings == telemetry->capacity)
 		return;
-	course->at_ns[course->readings] = clock_raw_ns();
-	double *values = course->values + course->readings++ * course->count;
-	for (size_t i = 0; i < course->count; i++) {
+	telemetry->at_ns[telemetry->readings] = clock_raw_ns();
+	double *values = telemetry->values + telemetry->readings++ * telemetry->count;
+	for (size_t i = 0; i < telemetry->count; i++) {
 		long long value;
-		bool known = file_number(course->sources[i].path, &value);
-		values[i] = known ? (double)value * kinds[course->sources[i].kind].scale : NAN;
+		bool known = file_number(telemetry->sources[i].path, &value);
+		values[i] = known ? (double)value * kinds[telemetry->sources[i].kind].scale : NAN;
 	}
 }
 
 /* Energy counts from the first reading on, across one wrap: RAPL counts to 262 kJ, ten minutes at 400 W. */
-static double value_of(const struct course *course, size_t reading, size_t index)
+static double value_of(const struct telemetry *telemetry, size_t reading, size_t index)
 {
-	const struct source *source = &course->sources[index];
-	double value = course->values[reading * course->count + index], first = course->values[index];
+	const struct source *source = &telemetry->sources[index];
+	double value = telemetry->values[reading * telemetry->count + index], first = telemetry->values[index];
 	if (source->kind != ENERGY)
 		return value;
 	return value < first ? value - first + source->range : value - first;
 }
 
-void course_write(struct json *json, const char *key, const struct course *course)
+void telemetry_write(struct json *json, const char *key, const struct telemetry *telemetry)
 {
 	bool any[KINDS] = {false};
-	if (!json_object_known(json, key, course))
+	if (!json_object_known(json, key, telemetry))
 		return;
 	json_array_begin(json, "sources");
-	for (size_t i = 0; i < course->count; i++) {
-		const struct source *source = &course->sources[i];
+	for (size_t i = 0; i < telemetry->count; i++) {
+		const struct source *source = &telemetry->sources[i];
 		any[source->kind] = true;
 		json_object_begin(json, NULL);
 		json_text(json, "kind", kinds[source->kind].name);
@@ -196,12 +196,12 @@ void course_write(struct json *json, const char *key, const struct course *cours
 	}
 	json_array_end(json);
 	json_array_begin(json, "readings");
-	for (size_t i = 0; i < course->readings; i++) {
+	for (size_t i = 0; i < telemetry->readings; i++) {
 		json_object_begin(json, NULL);
-		json_f64(json, "s", (double)(course->at_ns[i] - course->at_ns[0]) / 1e9);
+		json_f64(json, "s", (double)(telemetry->at_ns[i] - telemetry->at_ns[0]) / 1e9);
 		json_array_begin(json, "values");
-		for (size_t k = 0; k < course->count; k++) {
-			double value = value_of(course, i, k);
+		for (size_t k = 0; k < telemetry->count; k++) {
+			double value = value_of(telemetry, i, k);
 			json_f64_known(json, NULL, isfinite(value), value);
 		}
 		json_array_end(json);
@@ -214,7 +214,7 @@ void course_write(struct json *json, const char *key, const struct course *cours
 			continue;
 		json_object_begin(json, NULL);
 		json_text(json, "kind", kinds[kind].name);
-		json_text(json, "reason", course->refused[kind][0] ? course->refused[kind] : "the kernel lists none");
+		json_text(json, "reason", telemetry->refused[kind][0] ? telemetry->refused[kind] : "the kernel lists none");
 		json_object_end(json);
 	}
 	json_array_end(json);

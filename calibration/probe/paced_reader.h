@@ -9,8 +9,8 @@
 #include "memory.h"
 #include "worker.h"
 
-struct companion {
-	/* to be set before companions_open */
+struct paced_reader {
+	/* to be set before paced_readers_open */
 	unsigned cpu, node;
 	double bytes_per_s; /* at most: what an interruption took is not caught up with; 0: a light load's */
 	/* state */
@@ -23,9 +23,9 @@ struct companion {
 };
 
 /* Starts the threads, pinned, with their memory proved in place; they sleep in the kernel. All end where one fails. */
-bool companions_open(struct companion *companions, size_t count, struct error *error);
-/* Returns once every companion is reading memory. */
-void companions_begin(struct companion *companions, size_t count);
+bool paced_readers_open(struct paced_reader *readers, size_t count, struct error *error);
+/* Returns once every reader is reading memory. */
+void paced_readers_begin(struct paced_reader *readers, size_t count);
 /* They sleep again when it returns. False with the error of one that was not on its CPU. */
-bool companions_end(struct companion *companions, size_t count, struct error *error);
-void companions_close(struct companion *companions, size_t count);
+bool paced_readers_end(struct paced_reader *readers, size_t count, struct error *error);
+void paced_readers_close(struct paced_reader *readers, size_t count);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.looking``: quick runs with a long table of interrupts and without, in alternation, as root.
+"""``python -m tests.counter_budget``: quick runs with a long table of interrupts and without, in alternation, as root.
 
 The table of 256 CPUs and 1000 lines is laid over ``/proc/interrupts`` in a mount namespace of the run's own. Both kinds
 of run must measure the same steps, and the one with the table take at most 1.1 times as long: of each kind and step the
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.probe.test_looking import made_table
+from tests.probe.test_counter_budget import made_table
 
 ROOT = Path(__file__).parents[1]
 LONGER = 1.1
