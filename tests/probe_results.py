@@ -130,7 +130,7 @@ class Plantings(Model):
     plants: tuple[Plant, ...]
     other_threads_share: float
     explained_gaps: int
-    told_ns: float
+    explained_ns: float
     causes: tuple[TracedCause, ...]
     edges: TracedRest
     unexplained: Unexplained

@@ -142,8 +142,8 @@ static void traced_view_write(struct json *json, const struct gap_view *view, co
 	json_i64_known(json, "lost_events", view->lost_events >= 0, view->lost_events);
 	rate_write(json, "with_tracing", &view->traced, view->traced_ticks);
 	rate_write(json, "without_tracing", &view->gaps, view->gaps.end - view->gaps.begin);
-	json_u64(json, "told_gaps", causes->gaps);
-	json_f64(json, "told_ns", clock_ns(causes->ticks));
+	json_u64(json, "explained_gaps", causes->gaps);
+	json_f64(json, "explained_ns", clock_ns(causes->ticks));
 	causes_write(json, causes);
 	steal_and_smi_write(json, watch, self);
 	json_object_end(json);

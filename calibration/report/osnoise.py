@@ -20,9 +20,9 @@ KINDS: Final = {
 
 def class_share(view: TracedView, kind: str) -> float | None:
     """Return the share of the lost time in one osnoise class, from our events; ``None`` if there are none."""
-    if view.told_ns <= 0:
+    if view.explained_ns <= 0:
         return None
-    return sum(cause.total_ns for cause in view.causes if _class_of(cause) == kind) / view.told_ns
+    return sum(cause.total_ns for cause in view.causes if _class_of(cause) == kind) / view.explained_ns
 
 
 def _class_of(cause: TracedCause) -> str:

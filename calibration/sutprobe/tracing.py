@@ -67,7 +67,7 @@ class TracedView(Model):
     with_tracing: GapTotals
     without_tracing: GapTotals
     explained_gaps: int
-    told_ns: float
+    explained_ns: float
     causes: tuple[TracedCause, ...]
     edges: TracedRest
     unexplained: Unexplained

@@ -81,7 +81,7 @@ def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int]
         assert view.explained_gaps == view.with_tracing.gaps
     assert view.edges.gaps + view.unexplained.gaps == view.explained_gaps
     whole = view.edges.total_ns + view.unexplained.total_ns + sum(cause.total_ns for cause in view.causes)
-    assert whole == pytest.approx(view.told_ns)
+    assert whole == pytest.approx(view.explained_ns)
     shares = [view.edges.share, view.unexplained.share, *(cause.share for cause in view.causes)]
     assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
     assert sum(cause.owned for cause in view.causes) == view.explained_gaps - view.unexplained.without_events

@@ -111,7 +111,7 @@ def test_events_have_classes_of_osnoise(kind: str, share: float) -> None:
     kinds = ("interrupt", "ipi", "vector", "nmi", "softirq", "task", "work")
     found = view(*(cause(item, item) for item in kinds), cause("timer", "timer wheel"))
     assert class_share(found, kind) == pytest.approx(share)
-    assert class_share(found.model_copy(update={"told_ns": 0.0}), kind) is None
+    assert class_share(found.model_copy(update={"explained_ns": 0.0}), kind) is None
 
 
 def test_the_cost_of_tracing_is_a_difference() -> None:

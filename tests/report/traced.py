@@ -34,7 +34,7 @@ def view(*causes: TracedCause, unexplained: float = 0.0, smi: int | None = None)
         with_tracing=totals,
         without_tracing=totals,
         explained_gaps=100,
-        told_ns=5e6,
+        explained_ns=5e6,
         causes=causes,
         edges=TracedRest(gaps=100, total_ns=1e5, longest_ns=2e3, share=0.02),
         unexplained=Unexplained(

@@ -276,8 +276,8 @@ void planting_write(struct json *json)
 	}
 	json_array_end(json);
 	json_f64(json, "other_threads_share", scene.busy);
-	json_u64(json, "told_gaps", scene.causes.gaps);
-	json_f64(json, "told_ns", clock_ns(scene.causes.ticks));
+	json_u64(json, "explained_gaps", scene.causes.gaps);
+	json_f64(json, "explained_ns", clock_ns(scene.causes.ticks));
 	causes_write(json, &scene.causes);
 	json_object_end(json);
 }
