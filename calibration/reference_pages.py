@@ -40,7 +40,7 @@ from calibration.measurements.table import Gridded
 from calibration.nightly.notify import Notification
 from calibration.references.library import PUBLISHED, published
 from calibration.references.metrics import QUANTITIES, TOOLS
-from calibration.references.model import Machine, Source
+from calibration.references.model import ReferenceMachine, Source
 from calibration.report.advice import RULES
 from calibration.report.environment import TEMPLATES
 from calibration.report.normal import by_processor
@@ -315,7 +315,7 @@ def published_figures() -> Iterator[str]:
     yield from _table(("Processor", "Figures", "Source and licence"), rows)
 
 
-def _by_source(entries: Iterable[tuple[Source, Machine]]) -> dict[str, tuple[set[str], dict[str, None]]]:
+def _by_source(entries: Iterable[tuple[Source, ReferenceMachine]]) -> dict[str, tuple[set[str], dict[str, None]]]:
     """Return the machines and the titles of the metrics in *entries* by instrument, source and licence."""
     found: dict[str, tuple[set[str], dict[str, None]]] = {}
     for source, machine in entries:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from calibration.audit.files import open_files
-from calibration.audit.readings import Machine
+from calibration.audit.readings import AuditedMachine
 from calibration.context import load
 from calibration.runner import capture
 
@@ -46,9 +46,9 @@ def changed(
     return capture.pack(contents, described, 0, links)
 
 
-def machine_of(archive: bytes) -> Machine:
+def machine_of(archive: bytes) -> AuditedMachine:
     """Return the machine of a capture."""
-    return Machine(load(ARCHIVE, archive), open_files(ARCHIVE, archive))
+    return AuditedMachine(load(ARCHIVE, archive), open_files(ARCHIVE, archive))
 
 
 def unpacked_names(archive: bytes) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from calibration.context.model import Dimm
 from calibration.references.library import Library
 from calibration.references.metrics import Instrument, Metric
-from calibration.references.model import Figure, Machine, Memory, Source
+from calibration.references.model import Figure, Memory, ReferenceMachine, Source
 from calibration.results.model import RunDocument
 
 PROCESSOR = "Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz"
@@ -62,12 +62,12 @@ def machine(
     instrument: Instrument = "sutprobe",
     how: str | None = None,
     **fields: Any,
-) -> Machine:
+) -> ReferenceMachine:
     """Return a reference of the hardware of ``on_metal``; *fields* replace its conditions."""
     memory = {"type": "DDR4", "mt_s": 2933, "channels_per_socket": 6}
     known: dict[str, Any] = {"processor": PROCESSOR, "sockets": 2, "cores_per_socket": 2, "nodes_per_socket": 1}
     of_memory = {key: fields.pop(key) for key in memory if key in fields}
-    return Machine(
+    return ReferenceMachine(
         name=name,
         instrument=instrument,
         memory=Memory(**(memory | of_memory)),
@@ -76,6 +76,6 @@ def machine(
     )
 
 
-def library_of(*machines: Machine) -> Library:
+def library_of(*machines: ReferenceMachine) -> Library:
     """Return a library of *machines*, from one source."""
     return Library(tuple((SOURCE, item) for item in machines))

@@ -10,7 +10,7 @@ from calibration.audit.cpu_sets import check_cpus
 from calibration.audit.expected import accepts, cpu_list, spread, switch, texts
 from calibration.audit.findings import Finding, outcome_of
 from calibration.audit.kernel_arguments import check_kernel_arguments, last_cpu
-from calibration.audit.readings import Machine, Reading
+from calibration.audit.readings import AuditedMachine, SettingReading
 from calibration.base.comparisons import Kind as Comparison
 from calibration.base.comparisons import words
 from calibration.base.errors import InputError
@@ -64,28 +64,28 @@ class Kind(NamedTuple):
     """
 
     parse: Callable[[Any], Iterator[tuple[str, tuple[str, ...]]]]
-    check: Callable[[Item, Machine], Finding]
+    check: Callable[[Item, AuditedMachine], Finding]
 
 
-Accepts = Callable[[Item, Machine, str, Comparison], bool | None]
+Accepts = Callable[[Item, AuditedMachine, str, Comparison], bool | None]
 """Whether a value is right; None if that cannot be told from it."""
 
 
-def _is_wanted(item: Item, machine: Machine, found: str, comparison: Comparison) -> bool:
+def _is_wanted(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool:
     return accepts(item.wanted, found, comparison, last_cpu(machine.context))
 
 
 def _reading(
-    read: Callable[[Machine, str], Reading],
+    read: Callable[[AuditedMachine, str], SettingReading],
     accept: Accepts = _is_wanted,
-    excluded: Callable[[Item, Machine, Reading], str | None] = lambda *_: None,
-) -> Callable[[Item, Machine], Finding]:
+    excluded: Callable[[Item, AuditedMachine, SettingReading], str | None] = lambda *_: None,
+) -> Callable[[Item, AuditedMachine], Finding]:
     """Return the check of a setting that *read* reads, each of whose values *accept* judges.
 
     *excluded* returns why this machine cannot have what is wanted, though it has the setting.
     """
 
-    def check(item: Item, machine: Machine) -> Finding:
+    def check(item: Item, machine: AuditedMachine) -> Finding:
         expected = " or ".join(item.wanted)
         reading = read(machine, item.key)
         if reading.state != "found":
@@ -183,7 +183,7 @@ def _interrupts(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield key, tuple(text for one in wanted for text in cpu_list(one)) if key == "default_affinity" else wanted
 
 
-def _may_interrupt(item: Item, machine: Machine, found: str, comparison: Comparison) -> bool:
+def _may_interrupt(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool:
     """Return whether an interrupt may be delivered to an isolated CPU; that none is always is right."""
     none = item.key == "on_isolated_cpus" and found == readings.NO_INTERRUPT
     return none or _is_wanted(item, machine, found, comparison)
@@ -196,7 +196,7 @@ def _mitigations(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "", switch(given)
 
 
-def _mitigated(item: Item, machine: Machine, found: str, _comparison: Comparison) -> bool | None:
+def _mitigated(item: Item, machine: AuditedMachine, found: str, _comparison: Comparison) -> bool | None:
     if item.key:
         return accepts(item.wanted, found)
     if item.wanted == ("off",):
@@ -208,23 +208,23 @@ def _mitigated(item: Item, machine: Machine, found: str, _comparison: Comparison
     return None if state == "unknown" else state != "vulnerable" and not left
 
 
-def _unaffected(item: Item, _machine: Machine, reading: Reading) -> str | None:
+def _unaffected(item: Item, _machine: AuditedMachine, reading: SettingReading) -> str | None:
     found = reading.values.get("")
     return found if found == "Not affected" and not accepts(item.wanted, found) else None
 
 
-def _no_deeper(item: Item, machine: Machine, found: str, _comparison: Comparison) -> bool:
+def _no_deeper(item: Item, machine: AuditedMachine, found: str, _comparison: Comparison) -> bool:
     names = [state.name for state in machine.context.idle.states]
     allowed = [place for place, name in enumerate(names) if accepts(item.wanted, name)]
     return found == "none" or names.index(found) <= max(allowed)
 
 
-def _no_state(item: Item, machine: Machine, _reading: Reading) -> str | None:
+def _no_state(item: Item, machine: AuditedMachine, _reading: SettingReading) -> str | None:
     names = [state.name for state in machine.context.idle.states]
     return None if any(accepts(item.wanted, name) for name in names) else f"no such idle state, only {', '.join(names)}"
 
 
-def _no_source(item: Item, machine: Machine, _reading: Reading) -> str | None:
+def _no_source(item: Item, machine: AuditedMachine, _reading: SettingReading) -> str | None:
     if machine.context.processor.architecture in readings.TSC_ARCHITECTURES:
         return None  # the kernel may have given up what it had
     available = machine.context.clocksource.available
@@ -232,7 +232,7 @@ def _no_source(item: Item, machine: Machine, _reading: Reading) -> str | None:
     return None if known else f"no such clock source, only {', '.join(available) or 'unknown ones'}"
 
 
-def _cpu_set(item: Item, machine: Machine) -> Finding:
+def _cpu_set(item: Item, machine: AuditedMachine) -> Finding:
     return check_cpus(machine.context, item.kind, item.wanted[0])
 
 
@@ -265,7 +265,7 @@ def arguments(given: Any) -> Iterator[str]:
         raise ValueError(f"must be a text, a list or a mapping, not {given!r}"[:500])
 
 
-def _arguments_check(item: Item, machine: Machine) -> Finding:
+def _arguments_check(item: Item, machine: AuditedMachine) -> Finding:
     return check_kernel_arguments(machine.context, item.wanted[0])
 
 
@@ -315,7 +315,7 @@ def read_items(given: Any, where: str) -> tuple[Item, ...]:
     return tuple(sorted(items, key=lambda item: order.index(item.kind)))
 
 
-def evaluate_items(items: Iterable[Item], machine: Machine) -> Iterator[Finding]:
+def evaluate_items(items: Iterable[Item], machine: AuditedMachine) -> Iterator[Finding]:
     """Yield a finding for each item."""
     for item in items:
         yield KINDS[item.kind].check(item, machine)

@@ -8,7 +8,7 @@ import yaml
 
 from calibration.audit import readings
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
-from calibration.audit.readings import Machine, Reading
+from calibration.audit.readings import AuditedMachine, SettingReading
 from calibration.base.comparisons import BOOTED_FROM, chosen
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
@@ -54,7 +54,7 @@ COMMENTS: Final = {
 }
 
 
-def learned(machine: Machine, source: str) -> str:
+def learned(machine: AuditedMachine, source: str) -> str:
     """Return an expected state of *machine*, as YAML with comments; *source* says where it is from."""
     parts = [f"---\n# Expected state, made from {visible(source)}: correct it before you rely on it.\n"]
     values = dict(_values(machine))
@@ -65,14 +65,14 @@ def learned(machine: Machine, source: str) -> str:
     return "\n".join(parts)
 
 
-def _met_only(machine: Machine, kind: str, value: Any) -> Any:
+def _met_only(machine: AuditedMachine, kind: str, value: Any) -> Any:
     """Return *value* of a kind without what cannot be written in a file, such as too long a text or too many values."""
     if isinstance(value, dict):
         return {key: part for key, part in value.items() if _is_met(machine, {kind: {key: part}})}
     return value if _is_met(machine, {kind: value}) else None
 
 
-def _is_met(machine: Machine, given: dict[str, Any]) -> bool:
+def _is_met(machine: AuditedMachine, given: dict[str, Any]) -> bool:
     try:
         items = read_items(given, "")
     except InputError:
@@ -80,7 +80,7 @@ def _is_met(machine: Machine, given: dict[str, Any]) -> bool:
     return all(finding.outcome == "met" for finding in evaluate_items(items, machine))
 
 
-def _values(machine: Machine) -> Iterator[tuple[str, Any]]:
+def _values(machine: AuditedMachine) -> Iterator[tuple[str, Any]]:
     """Yield the value of each kind, as it is written in a file."""
     context, isolation = machine.context, machine.context.isolation
     if found := list(_arguments(context)):
@@ -124,12 +124,12 @@ def _cpus(cpus: Iterable[int]) -> str:
     return format_cpulist(cpus) or "none"
 
 
-def _single(kind: str, reading: Reading) -> Iterator[tuple[str, Any]]:
+def _single(kind: str, reading: SettingReading) -> Iterator[tuple[str, Any]]:
     if (value := _value(reading)) is not None:
         yield kind, value
 
 
-def _value(reading: Reading) -> Any:
+def _value(reading: SettingReading) -> Any:
     """Return the values of a reading as written in a file; None if there are none."""
     values = list(dict.fromkeys(map(chosen, reading.values.values())))
     if not values:
@@ -142,12 +142,12 @@ def _written(text: str) -> str | int:
     return int(text) if len(text) < 19 and text.lstrip("-").isdecimal() and str(int(text)) == text else text
 
 
-def _by_key(machine: Machine, read: Any, keys: Iterable[str]) -> dict[str, Any]:
+def _by_key(machine: AuditedMachine, read: Any, keys: Iterable[str]) -> dict[str, Any]:
     found = {key: _value(read(machine, key)) for key in keys}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _pages(machine: Machine) -> Iterator[tuple[str, int]]:
+def _pages(machine: AuditedMachine) -> Iterator[tuple[str, int]]:
     for pool in machine.context.memory.hugepages:
         for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
             if pool.size_bytes % (1 << shift) == 0:
@@ -156,7 +156,7 @@ def _pages(machine: Machine) -> Iterator[tuple[str, int]]:
                 break
 
 
-def _nics(machine: Machine) -> Iterator[tuple[str, dict[str, Any]]]:
+def _nics(machine: AuditedMachine) -> Iterator[tuple[str, dict[str, Any]]]:
     for device in machine.context.devices or ():
         if device.kind == "network":
             found = {name: _value(readings.nics(machine, f"{device.address} {name}")) for name in readings.NIC_KEYS}

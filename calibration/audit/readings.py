@@ -28,7 +28,7 @@ TSC_ARCHITECTURES: Final = frozenset({"x86_64", "i686"})
 """Architectures on which the kernel may have dropped a clock source that the machine has."""
 
 
-class Machine(NamedTuple):
+class AuditedMachine(NamedTuple):
     """A machine as captured, and its files below /proc/sys and /sys, which only items that name files need."""
 
     context: Context
@@ -40,7 +40,7 @@ class Machine(NamedTuple):
         return self.context.capture.captured_at is not None or (self.files is not None and self.files.live)
 
 
-class Reading(NamedTuple):
+class SettingReading(NamedTuple):
     """The values of a setting by place (``""`` if it has none), or the ``reason`` why there are none.
 
     ``impossible``: the machine cannot have the setting; ``unknown``: it could not be read. A reason beside values says
@@ -54,35 +54,35 @@ class Reading(NamedTuple):
     kinds: Mapping[str, Kind] = {}
 
 
-def one(value: object, kind: Kind = words) -> Reading:
+def one(value: object, kind: Kind = words) -> SettingReading:
     """Return the reading of a setting that has one value."""
-    return Reading({"": str(value)}, kinds={"": kind})
+    return SettingReading({"": str(value)}, kinds={"": kind})
 
 
-def impossible(reason: str) -> Reading:
+def impossible(reason: str) -> SettingReading:
     """Return that the machine cannot have the setting."""
-    return Reading({}, "impossible", reason)
+    return SettingReading({}, "impossible", reason)
 
 
-def unknown(reason: str) -> Reading:
+def unknown(reason: str) -> SettingReading:
     """Return that it is unknown what the machine has."""
-    return Reading({}, "unknown", reason)
+    return SettingReading({}, "unknown", reason)
 
 
-def absent(machine: Machine, prefix: str, reason: str) -> Reading:
+def absent(machine: AuditedMachine, prefix: str, reason: str) -> SettingReading:
     """Return that the machine has no such setting, for a *reason*, unless what is below *prefix* was not read."""
     if unread := _unread_below(machine, prefix):
         return unknown(unread)
     return impossible(reason) if machine.complete else unknown(f"the capture has no {prefix}")
 
 
-def _unread_below(machine: Machine, *prefixes: str) -> str:
+def _unread_below(machine: AuditedMachine, *prefixes: str) -> str:
     """Return the first file that begins with one of *prefixes* and was not read, with the reason; empty if all were."""
     unread = (file for file in machine.context.unreadable if file.path.startswith(prefixes))
     return next((f"{file.path}: {file.reason}" for file in unread), "")
 
 
-def _all_unread(machine: Machine, pattern: str) -> list[str]:
+def _all_unread(machine: AuditedMachine, pattern: str) -> list[str]:
     """Return the files that match *pattern* and were not read, each with the reason."""
     parts = pattern.split("/")
     paths = ((file, file.path.split("/")) for file in machine.context.unreadable)
@@ -93,12 +93,12 @@ def _all_unread(machine: Machine, pattern: str) -> list[str]:
     ]
 
 
-def _unread(machine: Machine, pattern: str) -> str:
+def _unread(machine: AuditedMachine, pattern: str) -> str:
     """Return the first file that matches *pattern* and was not read, with the reason; empty if all were."""
     return next(iter(_all_unread(machine, pattern)), "")
 
 
-def kernel_release(machine: Machine, _key: str) -> Reading:
+def kernel_release(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the release of the kernel."""
     release = machine.context.capture.kernel_release
     return unknown("not in the capture") if release is None else one(release)
@@ -109,13 +109,13 @@ def sysctl_path(name: str) -> str | None:
     return setting_path("sysctl", name) if re.fullmatch(r"[A-Za-z0-9_.:@/*?+-]+", name) else None
 
 
-def sysctl(machine: Machine, name: str) -> Reading:
+def sysctl(machine: AuditedMachine, name: str) -> SettingReading:
     """Return the value of a kernel parameter."""
     path = sysctl_path(name)
     return unknown("not a name") if path is None else sysfs(machine, path, "this kernel has no such parameter")
 
 
-def sysfs(machine: Machine, pattern: str, missing: str = "no such file") -> Reading:
+def sysfs(machine: AuditedMachine, pattern: str, missing: str = "no such file") -> SettingReading:
     """Return the contents of the files that match *pattern*, by CPU if that is all they differ in."""
     if machine.files is None:
         return unknown("the files of the capture are not at hand")
@@ -131,7 +131,7 @@ def sysfs(machine: Machine, pattern: str, missing: str = "no such file") -> Read
     places, noun = by_cpu(pattern, found.values)
     values = {places[path]: value for path, value in found.values.items()}
     kinds = {places[path]: kind_of_file(path) for path in found.values}
-    return Reading(values, "found", reason or "", noun, kinds)
+    return SettingReading(values, "found", reason or "", noun, kinds)
 
 
 def by_cpu(pattern: str, paths: Iterable[str]) -> tuple[dict[str, str], str]:
@@ -143,14 +143,14 @@ def by_cpu(pattern: str, paths: Iterable[str]) -> tuple[dict[str, str], str]:
     return places, "CPUs" if "cpu*" in pattern and all(map(str.isdigit, places.values())) else "files"
 
 
-def transparent_hugepages(machine: Machine, _key: str) -> Reading:
+def transparent_hugepages(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the mode of transparent huge pages: that of their largest size."""
     mode = machine.context.memory.transparent_hugepages.mode
     reason = "this kernel has no transparent huge pages"
     return absent(machine, "/sys/kernel/mm/transparent_hugepage", reason) if mode is None else one(mode)
 
 
-def huge_pages(machine: Machine, key: str) -> Reading:
+def huge_pages(machine: AuditedMachine, key: str) -> SettingReading:
     """Return the number of huge pages of a size, on all nodes or one (``1G node 0``), without surplus ones."""
     context = machine.context
     size, _, node = key.partition(" node ")
@@ -167,7 +167,7 @@ def huge_pages(machine: Machine, key: str) -> Reading:
     return one(found.persistent)
 
 
-def governor(machine: Machine, _key: str) -> Reading:
+def governor(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the frequency governor of each CPU."""
     unread = _unread(machine, f"{CPU}/cpufreq/policy*/scaling_governor")
     values = {
@@ -178,24 +178,26 @@ def governor(machine: Machine, _key: str) -> Reading:
     }
     without = [cpu for cpu in machine.context.cpus.online if str(cpu) not in values]
     reason = unread or (f"CPUs {format_cpulist(without)} have no frequency policy" if without else "")
-    return Reading(values, reason=reason) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
+    return (
+        SettingReading(values, reason=reason) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
+    )
 
 
-def turbo(machine: Machine, _key: str) -> Reading:
+def turbo(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return whether turbo frequencies are on: on each CPU where it is not the same on all."""
     frequency = machine.context.frequency
     unread = _unread(machine, f"{CPU}/cpufreq/policy*/boost")
     if frequency.turbo is not None:
-        return Reading({"": SWITCH[frequency.turbo]}, reason=unread)
+        return SettingReading({"": SWITCH[frequency.turbo]}, reason=unread)
     if own := frequency.turbo_by_cpu:
-        return Reading({str(cpu): turbo for cpu, turbo in own.items()}, reason=unread)
+        return SettingReading({str(cpu): turbo for cpu, turbo in own.items()}, reason=unread)
     for switch in ("intel_pstate/no_turbo", "cpufreq/boost"):
         if (reading := absent(machine, f"{CPU}/{switch}", "")).state == "unknown":
             return reading
     return impossible("no switch for turbo")
 
 
-def idle_states(machine: Machine, _key: str) -> Reading:
+def idle_states(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the deepest enabled idle state of each CPU."""
     context = machine.context
     if not context.idle.states:
@@ -210,10 +212,10 @@ def idle_states(machine: Machine, _key: str) -> Reading:
     for text in unread:  # what was not read counts as enabled
         values.pop(text.removeprefix(f"{CPU}/cpu").partition("/")[0], None)
     reason = next(iter(unread), "")
-    return Reading(values, reason=reason) if values else unknown(reason)
+    return SettingReading(values, reason=reason) if values else unknown(reason)
 
 
-def smt(machine: Machine, _key: str) -> Reading:
+def smt(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return whether several threads of a core are in use."""
     topology = machine.context.topology
     if topology.smt_control in ("notsupported", "notimplemented"):
@@ -225,25 +227,25 @@ def smt(machine: Machine, _key: str) -> Reading:
     return absent(machine, f"{CPU}/smt", "this kernel has no SMT control")
 
 
-def mitigations(machine: Machine, name: str) -> Reading:
+def mitigations(machine: AuditedMachine, name: str) -> SettingReading:
     """Return the state of one vulnerability, or of each."""
     found = machine.context.mitigations
     if not name:
         where = f"{CPU}/vulnerabilities"
         reason = "this kernel reports no vulnerabilities"
-        return Reading(found, noun="vulnerabilities") if found else absent(machine, where, reason)
+        return SettingReading(found, noun="vulnerabilities") if found else absent(machine, where, reason)
     if name not in found:
         return absent(machine, f"{CPU}/vulnerabilities", "this kernel does not report it")
     return one(found[name])
 
 
-def clocksource(machine: Machine, _key: str) -> Reading:
+def clocksource(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the clock source in use."""
     current = machine.context.clocksource.current
     return unknown("not in the capture") if current is None else one(current)
 
 
-def interrupts(machine: Machine, key: str) -> Reading:
+def interrupts(machine: AuditedMachine, key: str) -> SettingReading:
     """Return the default affinity of interrupts, or those that may be delivered to an isolated CPU."""
     isolation = machine.context.isolation
     default = isolation.default_irq_affinity
@@ -260,7 +262,7 @@ def interrupts(machine: Machine, key: str) -> Reading:
     unread = _unread_below(machine, "/proc/irq/", "/proc/interrupts")
     if not values:
         return unknown(unread) if unread else one(NO_INTERRUPT)
-    return Reading(values, reason=unread, noun="interrupts")
+    return SettingReading(values, reason=unread, noun="interrupts")
 
 
 FIRMWARE_KEYS: Final = (
@@ -274,14 +276,14 @@ FIRMWARE_KEYS: Final = (
 )
 
 
-def firmware(machine: Machine, key: str) -> Reading:
+def firmware(machine: AuditedMachine, key: str) -> SettingReading:
     """Return a version of the firmware, or the microcode of each CPU."""
     context = machine.context
     if key == "microcode":
         values = {str(cpu): model.microcode for model in context.processor.models for cpu in model.cpus}
         known = {cpu: microcode for cpu, microcode in values.items() if microcode is not None}
         kinds: dict[str, Kind] = dict.fromkeys(known, number)
-        return Reading(known, kinds=kinds) if known else absent(machine, "/proc/cpuinfo", "no microcode version")
+        return SettingReading(known, kinds=kinds) if known else absent(machine, "/proc/cpuinfo", "no microcode version")
     value = getattr(context.firmware, key)
     return absent(machine, f"{DMI}/{key}", "the firmware gives none") if value is None else one(value)
 
@@ -292,7 +294,7 @@ LINKED: Final = frozenset({"up", "unknown", None})
 NIC_KEYS: Final = ("node", "driver", "firmware", "speed_mbit_s", "pcie_lanes", "pcie_gt_s", "id")
 
 
-def nics(machine: Machine, key: str) -> Reading:
+def nics(machine: AuditedMachine, key: str) -> SettingReading:
     """Return a property of a device: ``0000:18:00.0 node``."""
     address, _, name = key.partition(" ")
     if machine.context.devices is None:
@@ -324,7 +326,7 @@ def device_file(address: str) -> str:
     return f"{PCI}/{address}/vendor"
 
 
-def _not_described(machine: Machine, address: str) -> Reading:
+def _not_described(machine: AuditedMachine, address: str) -> SettingReading:
     found = None if machine.files is None else machine.files.find(device_file(address))
     if found is not None and found.values:
         return unknown("not described: a virtual function, or no network, storage or accelerator device")
@@ -334,13 +336,13 @@ def _not_described(machine: Machine, address: str) -> Reading:
     return one("no such device")
 
 
-def _node(context: Context, device: Device) -> Reading:
+def _node(context: Context, device: Device) -> SettingReading:
     if device.node is not None:
         return one(device.node)
     return impossible("the machine has one node") if len(context.nodes) == 1 else one("none")
 
 
-def _speed(device: Device) -> Reading:
+def _speed(device: Device) -> SettingReading:
     if not device.interfaces:
         return unknown(f"its driver, {device.driver or 'none'}, shows no interface")
     values = {
@@ -354,13 +356,13 @@ def _speed(device: Device) -> Reading:
         return unknown(reason)
     if len(values) == 1 and not untold:
         return one(next(iter(values.values())))
-    return Reading(values, reason=reason, noun="interfaces")
+    return SettingReading(values, reason=reason, noun="interfaces")
 
 
 MEMORY_KEYS: Final = ("dimms", "mt_s", "channels")
 
 
-def memory(machine: Machine, key: str) -> Reading:
+def memory(machine: AuditedMachine, key: str) -> SettingReading:
     """Return the number of DIMMs or populated channels, or the speed of each DIMM."""
     context = machine.context
     filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]
@@ -381,4 +383,4 @@ def memory(machine: Machine, key: str) -> Reading:
     if unread is None and len(values) < len(speeds):
         silent = [name for name in speeds if name not in values]
         unread = f"the firmware gives no configured speed for {', '.join(silent)}"
-    return Reading(values, reason=unread or "", noun="DIMMs")
+    return SettingReading(values, reason=unread or "", noun="DIMMs")

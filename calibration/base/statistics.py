@@ -264,15 +264,15 @@ def combined(estimates: Sequence[Estimate], function: Callable[[Sequence[float]]
     Rounds that some of them lack are left out; ``None`` if no other is left. Without rounds, placements take their
     place.
     """
-    centres = [each.centre_of_rounds for each in estimates]
-    common = [number for number in centres[0] if all(number in each for each in centres)]
+    centres = [item.centre_of_rounds for item in estimates]
+    common = [number for number in centres[0] if all(number in rounds for rounds in centres)]
     if not common:
         return None
-    targets = {each.target_half_width for each in estimates}
+    targets = {item.target_half_width for item in estimates}
     found = estimate(
-        [[function([each[number] for each in centres])] for number in common],
+        [[function([rounds[number] for rounds in centres])] for number in common],
         unit,
-        rounds=common if all(each.rounds for each in estimates) else (),
+        rounds=common if all(item.rounds for item in estimates) else (),
         target_half_width=targets.pop() if len(targets) == 1 else None,
     )
     return found.model_copy(update={"estimator": "derived"})
@@ -355,8 +355,9 @@ def covariate_flags(
         over = [fmean(group) for group in _grouped(known, numbers)]
         if abs(_agreement(over, centres)) >= GOES_WITH:
             causes.append(f"{name} from {min(over):.4g} to {max(over):.4g}")
+    changed = f"with it changed {', '.join(causes)}" if causes else "no recorded condition changed with it"
     reason = f"its rounds differ by {change * 100:.2g} %, from {centres[0]:.4g} in the first to {centres[-1]:.4g}"
-    yield flag("NOT_STATIONARY", f"{reason} in the last; with it went {', '.join(causes) or 'nothing that is known'}")
+    yield flag("NOT_STATIONARY", f"{reason} in the last; {changed}")
 
 
 def _trend_chance(count: int, agreement: float) -> float:

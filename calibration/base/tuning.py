@@ -15,7 +15,7 @@ from calibration.runner.settings import group_changes
 from calibration.runner.settings import not_restored as words
 
 
-class Change(Model):
+class SettingChange(Model):
     """One setting of a SUT that a run changed, in the SUT's own terms.
 
     ``where`` is a path on the SUT or the name of a unit. ``after`` was read back after the change, ``restored`` after
@@ -111,12 +111,12 @@ def _word(name: str, value: Any) -> str:
     return word
 
 
-R = TypeVar("R", Change, Unrestored)
+R = TypeVar("R", SettingChange, Unrestored)
 
 
-def read_changes(raw: Any) -> tuple[Change, ...]:
+def read_changes(raw: Any) -> tuple[SettingChange, ...]:
     """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are invalid."""
-    return _read(Change, raw)
+    return _read(SettingChange, raw)
 
 
 def read_unrestored(raw: Any) -> tuple[Unrestored, ...]:
@@ -150,7 +150,7 @@ GROUP: Final = re.compile(r"(.*)\{([0-9,-]+)\}(.*)")
 """Form of a place of several CPUs, policies or nodes."""
 
 
-def _places(item: Change | Unrestored) -> tuple[Place, ...]:
+def _places(item: SettingChange | Unrestored) -> tuple[Place, ...]:
     """Return the single places of *item*."""
     match = GROUP.fullmatch(item.where)
     try:
@@ -174,7 +174,7 @@ def _grouped(model: type[R], by_place: Iterable[tuple[Place, R]]) -> tuple[R, ..
     return tuple(map(model.model_validate, group_changes(singles)))
 
 
-def merged(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change, ...]:
+def merged(known: Sequence[SettingChange], later: Sequence[SettingChange]) -> tuple[SettingChange, ...]:
     """Return the changes *known* so far with what is known of them *later*; none is forgotten.
 
     What was restored keeps who restored it first.
@@ -186,10 +186,10 @@ def merged(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change, ..
         earlier = found.get(place)
         if earlier is None or not (earlier.is_restored and change.is_restored):
             found[place] = change
-    return _grouped(Change, found.items())
+    return _grouped(SettingChange, found.items())
 
 
-def seen_again(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change, ...]:
+def seen_again(known: Sequence[SettingChange], later: Sequence[SettingChange]) -> tuple[SettingChange, ...]:
     """Return the changes *known*, as restored where *later* ones of the same place found the value before them."""
     if not later or all(change.is_restored for change in known):
         return tuple(known)
@@ -198,10 +198,10 @@ def seen_again(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change
         (place, change.model_copy(update={"restored": change.before}) if (place, change.before) in seen else change)
         for place, change in _by_place(known)
     ]
-    return _grouped(Change, found)
+    return _grouped(SettingChange, found)
 
 
-def unrestored(changes: Sequence[Change], faults: Sequence[Unrestored]) -> tuple[Unrestored, ...]:
+def unrestored(changes: Sequence[SettingChange], faults: Sequence[Unrestored]) -> tuple[Unrestored, ...]:
     """Return what is not restored: the reported *faults*, and those of *changes* that no fault is reported for."""
     restored = {place for place, change in _by_place(changes) if change.is_restored}
     told = {place: fault for place, fault in _by_place(faults) if place not in restored}

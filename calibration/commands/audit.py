@@ -14,7 +14,7 @@ from calibration.base.options import results_option
 from calibration.results.find import find_run
 
 if TYPE_CHECKING:  # slow, and not needed for --help
-    from calibration.audit.readings import Machine
+    from calibration.audit.readings import AuditedMachine
     from calibration.preflight.checks import Check
 
 
@@ -56,12 +56,12 @@ def audit_command(root: str | None, *, results: Path, expect: Path | None, learn
         sys.exit(VERDICT_FAILED)
 
 
-def _machine(place: Path) -> "Machine":
+def _machine(place: Path) -> "AuditedMachine":
     from calibration.audit.files import open_files  # noqa: PLC0415 - as above
-    from calibration.audit.readings import Machine  # noqa: PLC0415
+    from calibration.audit.readings import AuditedMachine  # noqa: PLC0415
     from calibration.context import load  # noqa: PLC0415
 
-    return Machine(load(place), open_files(place))
+    return AuditedMachine(load(place), open_files(place))
 
 
 def _evaluated(place: Path, expect: Path) -> "tuple[Check, ...]":

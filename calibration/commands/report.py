@@ -52,7 +52,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     written. Unreadable documents are reported and skipped, with exit code 1.
     """
     from calibration.report.site import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
-    from calibration.results.plain import Row  # noqa: PLC0415 - as above
+    from calibration.results.plain import PlainRow  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
         raise click.UsageError(f"--html cannot be combined with --{form}")
@@ -60,7 +60,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     runs = whole or [find_run(results, run)]
     unreadable = 0
     if form == "csv":
-        click.echo(",".join(Row._fields))
+        click.echo(",".join(PlainRow._fields))
     for item in runs:
         try:
             _render(item, form, full=full)

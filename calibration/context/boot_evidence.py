@@ -58,7 +58,7 @@ PSTATE_DRIVERS: Final = {
 """Modes by name of the driver that a policy shows; guided has the name of passive."""
 
 
-class Machine(NamedTuple):
+class BootedMachine(NamedTuple):
     """What the kernel shows."""
 
     cpus: CpuSets
@@ -75,7 +75,7 @@ class Machine(NamedTuple):
 Difference = tuple[str, str | None, str, str]
 """Name and value of a parameter, what the machine has, and why."""
 
-Check = Callable[[Given, Machine], Iterator[Difference]]
+Check = Callable[[Given, BootedMachine], Iterator[Difference]]
 
 
 class Evidence(NamedTuple):
@@ -98,28 +98,28 @@ def _bytes(text: str | None) -> int | None:
         return None
 
 
-def _smt(given: Given, machine: Machine) -> Iterator[Difference]:
+def _smt(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     control = machine.topology.smt_control
     if value in {None, "force"} and control is not None and control not in NO_SMT:
         yield name, value, control, "simultaneous multithreading was switched on after the boot"
 
 
-def _maxcpus(given: Given, machine: Machine) -> Iterator[Difference]:
+def _maxcpus(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     most, online = _decimal(value), len(machine.cpus.online)
     if most is not None and online > max(most, 1):
         yield name, value, f"{online} CPUs online", "others were brought online after the boot"
 
 
-def _nr_cpus(given: Given, machine: Machine) -> Iterator[Difference]:
+def _nr_cpus(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     most, possible = _decimal(value), len(machine.cpus.possible or ())
     if most is not None and possible > most:
         yield name, value, f"{possible} CPUs possible", "so says the kernel"
 
 
-def _mem(given: Given, machine: Machine) -> Iterator[Difference]:
+def _mem(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     limits = [(limit, name, value) for name, value in given if (limit := _bytes(value))]
     total = machine.memory.total_bytes
     if limits and total is not None and total > min(limits)[0]:
@@ -127,12 +127,12 @@ def _mem(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, value, units.size(total), "so says /proc/meminfo; memory may have been added after the boot"
 
 
-def _numa(given: Given, machine: Machine) -> Iterator[Difference]:
+def _numa(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     if ("numa", "off") in given and len(machine.nodes) > 1:
         yield "numa", "off", f"{len(machine.nodes)} nodes", "so says the kernel"
 
 
-def _transparent_huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
+def _transparent_huge_pages(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     enabled = machine.memory.transparent_hugepages.enabled
     if value not in {"always", "madvise", "never"}:
@@ -146,7 +146,7 @@ def _transparent_huge_pages(given: Given, machine: Machine) -> Iterator[Differen
         yield name, value, enabled or "", why
 
 
-def _huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
+def _huge_pages(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     pools = {pool.size_bytes: pool for pool in machine.memory.hugepages}
     default = machine.memory.default_hugepage_bytes
     if not pools:
@@ -178,7 +178,7 @@ def _huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
             yield name, value, f"{found} pages of {units.size(size_bytes or 0)}", why
 
 
-def _no_pages(pages: Hashable, machine: Machine) -> str | None:
+def _no_pages(pages: Hashable, machine: BootedMachine) -> str | None:
     """Return why the kernel refuses numbers of *pages* by node; None if it does not, or they are not by node."""
     if not isinstance(pages, frozenset):
         return None
@@ -188,7 +188,7 @@ def _no_pages(pages: Hashable, machine: Machine) -> str | None:
     return f"the kernel refuses all of it, as there is no node {absent[0]}" if absent else None
 
 
-def _clock_source(given: Given, machine: Machine) -> Iterator[Difference]:
+def _clock_source(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     current, available = machine.clocksource.current, machine.clocksource.available
     if value and current not in {None, value}:
@@ -197,7 +197,7 @@ def _clock_source(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, value, current or "", why
 
 
-def _pstate(given: Given, machine: Machine) -> Iterator[Difference]:
+def _pstate(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     """Yield that another driver has the CPUs, or this one in another mode; words of other purposes are left."""
     name = given[-1][0]
     modes = [value for _, value in given if value in {"active", "passive", "guided", "disable"}]
@@ -214,15 +214,15 @@ def _pstate(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, modes[-1], mode or "", "changed after the boot, or not possible on this processor"
 
 
-def _idle_states(machine: Machine) -> list[str]:
+def _idle_states(machine: BootedMachine) -> list[str]:
     return [state.name for state in machine.idle.states if state.name != "POLL"]
 
 
-def _idle_driver(machine: Machine) -> str | None:
+def _idle_driver(machine: BootedMachine) -> str | None:
     return None if machine.idle.driver in {None, "none"} else machine.idle.driver
 
 
-def _deepest_state(given: Given, machine: Machine) -> Iterator[Difference]:
+def _deepest_state(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     """Yield that there are deeper states than asked: the limit is one of the driver of its name."""
     name, value = given[-1]
     most, driver, states = _decimal(value), _idle_driver(machine), _idle_states(machine)
@@ -237,7 +237,7 @@ def _deepest_state(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, value, f"states to {states[-1]}", why
 
 
-def _no_idle_driver(given: Given, machine: Machine) -> Iterator[Difference]:
+def _no_idle_driver(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     driver = _idle_driver(machine)
     off = {
@@ -257,7 +257,7 @@ def _applied(value: str, does: str) -> str | None:
     return value if value.removesuffix(",") == applied else applied or None
 
 
-def _mitigations(given: Given, machine: Machine) -> Iterator[Difference]:
+def _mitigations(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     if value is None:
         return
@@ -269,7 +269,7 @@ def _mitigations(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, value, found, "the kernel does not know the rest"
 
 
-def _preempt(given: Given, machine: Machine) -> Iterator[Difference]:
+def _preempt(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     name, value = given[-1]
     chosen = machine.preemption
     if not value or chosen is None or chosen.rpartition(" ")[2] == value:
@@ -314,7 +314,7 @@ EVIDENCE: Final = (
 """What the machine shows of each parameter, and what the guide says of it."""
 
 
-def evidence_notes(cmdline: CommandLine | None, machine: Machine) -> Iterator[ParameterNote]:
+def evidence_notes(cmdline: CommandLine | None, machine: BootedMachine) -> Iterator[ParameterNote]:
     """Yield where the machine is not as *cmdline* asks, as far as the kernel shows it."""
     given = list(arguments(cmdline)) if cmdline else []
     for evidence in EVIDENCE:

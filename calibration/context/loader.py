@@ -13,7 +13,7 @@ from calibration.base.cpulists import parse_cpulist
 from calibration.base.parsers import parse_json_sparingly
 from calibration.base.text import visible
 from calibration.context import cpuinfo
-from calibration.context.boot_evidence import Machine, evidence_notes
+from calibration.context.boot_evidence import BootedMachine, evidence_notes
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.confinement import INITIAL_NAMESPACES, isolated_by_cpusets, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
@@ -397,7 +397,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     kernel = _read_kernel(tree, capture.kernel_version)
     idle, clocksource = read_idle(tree, cpus), _read_clocksource(tree)
     known = tuple(node.id for node in nodes)
-    shown = Machine(
+    shown = BootedMachine(
         cpus, topology, known, memory, frequency, idle, clocksource, capture.kernel_release, kernel.preemption
     )
     notes = (*isolation.notes, *evidence_notes(cmdline, shown))

@@ -94,7 +94,7 @@ def triad_bytes(array_bytes: int, passes: int, *, allocates: bool) -> Moved:
 
 
 @dataclass(frozen=True)
-class Reading:
+class CounterReading:
     """The counters of one placement or repeat, and what was *moved* meanwhile: per step or in total.
 
     ``shares`` is, by node, the part moved from and to that node's memory. ``probe_bytes_per_s`` is read by the latency
@@ -194,7 +194,7 @@ class Unit:
 
 
 def counted_bytes(
-    readings: Sequence[Reading], units: Mapping[str, Unit], nodes_of: Callable[[int], tuple[int, ...]]
+    readings: Sequence[CounterReading], units: Mapping[str, Unit], nodes_of: Callable[[int], tuple[int, ...]]
 ) -> CountedBytes | None:
     """Return what the counters of *readings* say; ``None`` without counters.
 
@@ -225,7 +225,7 @@ def counted_bytes(
     )
 
 
-def not_counted(readings: Sequence[Reading], role: str) -> str | None:
+def not_counted(readings: Sequence[CounterReading], role: str) -> str | None:
     """Return why *role* has no count in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
         if (reason := reason_not_counted(reading.counters, role)) is not None:
@@ -247,7 +247,7 @@ def reason_not_counted(counters: Counters, role: str) -> str | None:
     return None
 
 
-def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int], tuple[int, ...]]) -> str | None:
+def _uncovered(readings: Sequence[CounterReading], role: str, nodes_of: Callable[[int], tuple[int, ...]]) -> str | None:
     """Return why the counters of *role* missed part of what was moved; ``None`` if they did not or need not."""
     if role not in DIRECTIONS:
         return None
@@ -271,7 +271,7 @@ def net_count(event: Counted) -> float:
 
 
 def _direction(
-    readings: Sequence[Reading],
+    readings: Sequence[CounterReading],
     role: str,
     direction: Direction,
     unit: Unit,
@@ -323,7 +323,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
+def _other(readings: Sequence[CounterReading], role: str, unit: Unit) -> OtherBytes:
     events = [(reading, event) for reading in readings for event in reading.events(role)]
     backgrounds = [_background(count) for _, count in events]
     counted = sum(net_count(count) for _, count in events)

@@ -37,7 +37,7 @@ Text = Annotated[str, Field(max_length=4_000)]
 """The longest known has 200 characters."""
 
 
-class Finding(Model):
+class VulnerabilityFinding(Model):
     """The checker's result for one CVE; ``vulnerable`` is ``None`` if unknown. ``name`` is the checker's."""
 
     cve: Annotated[str, Field(pattern=f"^{CVE.pattern}$")]
@@ -50,11 +50,11 @@ class CheckerOutput(Model):
     """The checker's results; ``version`` is ``None`` if the format has none."""
 
     version: Text | None = None
-    findings: Annotated[tuple[Finding, ...], Field(min_length=1, max_length=500)]
+    findings: Annotated[tuple[VulnerabilityFinding, ...], Field(min_length=1, max_length=500)]
 
     @field_validator("findings")
     @classmethod
-    def _distinct(cls, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def _distinct(cls, findings: tuple[VulnerabilityFinding, ...]) -> tuple[VulnerabilityFinding, ...]:
         if len({finding.cve for finding in findings}) < len(findings):
             raise ValueError("a CVE is listed twice")
         return findings
@@ -76,17 +76,17 @@ def read_output(output: bytes) -> CheckerOutput:
         raise InputError(f"not the output of spectre-meltdown-checker: {visible(fault_of(error))[:300]}") from error
 
 
-def _line(line: str) -> Finding:
+def _line(line: str) -> VulnerabilityFinding:
     found = LINE.fullmatch(line.rstrip())
     if found is None:
         raise ValueError(f"not a line such as 'CVE-2017-5754: OK (PTI)': {line[:200]!r}")
-    return Finding(cve=found[1], name=None, vulnerable=STATUS[found[2]], info=found[3])
+    return VulnerabilityFinding(cve=found[1], name=None, vulnerable=STATUS[found[2]], info=found[3])
 
 
-def _terse(item: Any) -> Finding:
+def _terse(item: Any) -> VulnerabilityFinding:
     if not isinstance(item, dict) or item.keys() != TERSE.keys():
         raise ValueError(f"not objects with {', '.join(TERSE)}")
-    return Finding(**{name: item[key] for key, name in TERSE.items()})
+    return VulnerabilityFinding(**{name: item[key] for key, name in TERSE.items()})
 
 
 def _full(content: dict[str, Any]) -> CheckerOutput:
@@ -101,10 +101,12 @@ def _full(content: dict[str, Any]) -> CheckerOutput:
     return CheckerOutput(version=meta.get("script_version"), findings=tuple(map(_item, items)))
 
 
-def _item(item: Any) -> Finding:
+def _item(item: Any) -> VulnerabilityFinding:
     if not isinstance(item, dict):
         raise ValueError("vulnerabilities must be objects")  # noqa: TRY004 - bad input, as the rest of it
-    finding = Finding.model_validate({name: item[name] for name in Finding.model_fields if name in item})
+    finding = VulnerabilityFinding.model_validate(
+        {name: item[name] for name in VulnerabilityFinding.model_fields if name in item}
+    )
     if item.get("status") not in [status for status, vulnerable in STATUS.items() if vulnerable is finding.vulnerable]:
         raise ValueError(f"{finding.cve}: status and vulnerable disagree")
     return finding

@@ -94,7 +94,7 @@ class CalibrationLibrary:
             raise SkipExecution(f"{sut} of {testbed} has no run on {self._night.night}")
         BuiltIn().set_test_variable("${RUN}", self._read(directory))
 
-    @keyword("the SUT was what the inventory promises")
+    @keyword("the SUT met the inventory expectations")
     def check_promises(self) -> None:
         """Fail unless the SUT met all expectations of the inventory when the run began."""
         require(rules.check_promises(_run()))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       The run is complete, and the SUT was as the inventory promises and restored.
+Documentation       The run is complete, and the SUT met the inventory expectations and restored.
 Resource            gates.resource
 
 
@@ -11,12 +11,12 @@ Everything Planned Was Measured And Is Valid
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then everything planned was measured and is valid
 
-The SUT Is What The Inventory Promises
+The SUT Meets The Inventory Expectations
     [Documentation]    Kernel, kernel arguments, isolated CPUs, the expected state and other declared expectations, as
     ...    found at the start. What cannot exist on the SUT is noted.
     [Tags]    context
     Given the run of SUT ${SUT} in testbed ${TESTBED}
-    Then the SUT was what the inventory promises
+    Then the SUT met the inventory expectations
 
 The SUT Was Left As It Was Found
     [Documentation]    Every setting that the run changed was restored.

@@ -95,7 +95,7 @@ class Difference(Model):
     reason: str | None
 
 
-class Compared(Model):
+class ComparedRuns(Model):
     """Two documents side by side: differences of their contexts, and every metric of either.
 
     ``facts`` are the differences of ``context`` one by one, those that explain most first; empty if a document is
@@ -128,11 +128,11 @@ def _largest(by_ratio: Sequence[Comparison]) -> str:
     return f"; largest: {by_ratio[0].title} {times(by_ratio[0].ratio)}"
 
 
-def compare(first: RunDocument, second: RunDocument) -> Compared:
+def compare(first: RunDocument, second: RunDocument) -> ComparedRuns:
     """Return *first* and *second* compared, metric by metric."""
     comparisons = tuple(sorted(compare_metrics(metrics_of(first), metrics_of(second)), key=_rank))
     differing = [item.name for item in comparisons if item.outcome in {"differs", "indicative"}]
-    return Compared(
+    return ComparedRuns(
         first=name_of(first),
         second=name_of(second),
         context=tuple(context_differences(first, second)),

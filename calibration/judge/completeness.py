@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from calibration.judge.rows import Row
+from calibration.judge.rows import SeriesNight
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series, Sut
 
@@ -22,14 +22,14 @@ MAX_REASONS: Final = 3
 
 
 def judge_run(
-    history: History, sut: Sut, rows: Sequence[Row], run: NightRun | None, indices: Sequence[int]
+    history: History, sut: Sut, rows: Sequence[SeriesNight], run: NightRun | None, indices: Sequence[int]
 ) -> NightVerdict:
     """Return whether *sut* was measured tonight: its *run* exists, has values, and is complete.
 
     *rows* are its expected series, *indices* those of all series that it ever had.
     """
     night = history.nights[-1]
-    row = Row(Series(*sut, RUN, "", "lower"), night, run.run_id if run else None)
+    row = SeriesNight(Series(*sut, RUN, "", "lower"), night, run.run_id if run else None)
     if run is not None and any(row.value is not None for row in rows):
         if run.status == "complete" or any(row.value is None for row in rows):
             return row.verdict("missing", "pass", f"run {run.run_id} is {run.status}")
@@ -48,7 +48,7 @@ def judge_run(
     return row.verdict("missing", "fail", reason, since=since)
 
 
-def judge_metric(history: History, row: Row, run: NightRun) -> NightVerdict:
+def judge_metric(history: History, row: SeriesNight, run: NightRun) -> NightVerdict:
     """Return whether *run* has a valid value for *row*."""
     if row.value is not None:
         return row.verdict_on_value("missing", "pass", "measured and valid")

@@ -30,7 +30,7 @@ TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to the plain mean, for normal noise."""
 
 
-class Change(NamedTuple):
+class DriftChange(NamedTuple):
     """A detected change.
 
     ``night`` is the column of its first night. ``before`` and ``after`` are levels, or for ``spread`` standard
@@ -64,7 +64,7 @@ class Analysis:
     are fewer than two or the level is 0.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[DriftChange, ...]
     flips: Flips | None
     level: float
     spread: float
@@ -187,12 +187,12 @@ def _stretch(scaled: Floats, begin: int, end: int, centre: float) -> _Stretch:
     )
 
 
-def _change(kind: Kind, old: _Stretch, new: _Stretch, night: int, *, unit: float, memory: float) -> Change:
+def _change(kind: Kind, old: _Stretch, new: _Stretch, night: int, *, unit: float, memory: float) -> DriftChange:
     if kind == "level":
         size, interval = _level_size(old, new, memory)
-        return Change(kind, night, old.level * unit, new.level * unit, size, interval)
+        return DriftChange(kind, night, old.level * unit, new.level * unit, size, interval)
     size, interval = _spread_size(old, new)
-    return Change(kind, night, old.spread, new.spread, size, interval)
+    return DriftChange(kind, night, old.spread, new.spread, size, interval)
 
 
 def _level_size(old: _Stretch, new: _Stretch, memory: float) -> tuple[float, tuple[float, float]]:

@@ -21,7 +21,7 @@ from calibration.judge.outliers import (
     CONFIDENCE,
     FAMILY_WISE,
     MIN_NIGHTS,
-    Compared,
+    ComparedLevels,
     Floats,
     Levels,
     compare_levels,
@@ -47,7 +47,7 @@ class _Kind:
     metrics: tuple[tuple[str, str], ...]
     rows: NDArray[np.intp]
     tolerance: Floats
-    compared: Compared
+    compared: ComparedLevels
 
 
 def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances: Tolerances) -> Iterator[NightVerdict]:

@@ -24,7 +24,7 @@ from calibration.judge.drift import Analysis, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.night_limits import judge_value
-from calibration.judge.rows import Row, rows_of
+from calibration.judge.rows import SeriesNight, rows_of
 from calibration.judge.stability import Stability
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
@@ -180,12 +180,14 @@ def _verdicts(
             analysis, count = analyses[row.index], counts[row.index]
             yield from Stability(history.nights, row, analysis, count, tolerances, level, since).verdicts()
         for check in history.consistency.get(sut, ()) if run is not None else ():
-            row = Row(Series(*sut, check.metric, check.unit, "lower"), night, run_id, check.value, check.interval)
+            row = SeriesNight(
+                Series(*sut, check.metric, check.unit, "lower"), night, run_id, check.value, check.interval
+            )
             wrong = check.outcome == "fail"
             since_now = {"bound": check.bound, "since": night if wrong else None}
             yield row.verdict_on_value("consistency", "fail" if wrong else "pass", check.reason, **since_now)
         for metric, recorded in failed.get(sut, {}).items():  # limits whose metric the run lacks
-            row = Row(Series(*sut, metric, "", "lower"), night, run_id)
+            row = SeriesNight(Series(*sut, metric, "", "lower"), night, run_id)
             bound = (recorded.lower, recorded.upper)
             yield row.verdict("limits", "fail", recorded.reason, bound=bound, since=night)
 

@@ -6,7 +6,7 @@ from datetime import date
 import numpy as np
 
 from calibration.judge.baseline_files import Baseline, Bounds
-from calibration.judge.rows import Row
+from calibration.judge.rows import SeriesNight
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict, Outcome
 from calibration.judge.words import amount, within
@@ -14,7 +14,7 @@ from calibration.results.history import History, Recorded
 
 
 def judge_value(
-    history: History, row: Row, value: float, baseline: Baseline | None, tolerances: Tolerances
+    history: History, row: SeriesNight, value: float, baseline: Baseline | None, tolerances: Tolerances
 ) -> NightVerdict:
     """Return whether *value*, that of *row* tonight, is within the *baseline* and the limits of the inventory."""
     series = row.series

@@ -69,7 +69,7 @@ class Spread(NamedTuple):
     share: Floats
 
 
-class Compared(NamedTuple):
+class ComparedLevels(NamedTuple):
     """Each SUT (row) against the median of the others, per metric (column), as logarithms; NaN if missing.
 
     ``level`` is its own, ``night`` the variance of one night, ``half`` the half-width of the interval of
@@ -98,7 +98,7 @@ def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
         return Levels(np.where(bad, np.nan, np.log(level)), np.log1p(spread**2), count, interval)
 
 
-def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
+def compare_levels(levels: Levels, tolerance: Floats) -> ComparedLevels:
     """Return each SUT of *levels* against the median of the others; *tolerance* is relative, per metric."""
     night, df = _nights(levels)
     night = np.where(np.isfinite(levels.level), night, np.nan)
@@ -119,7 +119,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
         p = np.minimum(1.0, _upper_tail(freedom, beyond) + _upper_tail(freedom, within))
         p = np.where(np.minimum(levels.nights, leave_one_out(nights)[0]) >= MIN_NIGHTS, p, np.nan)
         half = quantile(np.array(CONFIDENCE), freedom) * error
-    return Compared(level, night, difference, half, p, _spread(level, variance, night))
+    return ComparedLevels(level, night, difference, half, p, _spread(level, variance, night))
 
 
 def _nights(levels: Levels) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from calibration.results.history import History, Series
 
 
 @dataclass(frozen=True)
-class Row:
+class SeriesNight:
     """State of one series on ``night``; missing values are ``None``.
 
     ``index`` is its row in the history, -1 if it has none; ``run_id`` the SUT's run of the night.
@@ -45,13 +45,13 @@ class Row:
         return self.verdict(check, outcome, reason, **value, **fields)
 
 
-def rows_of(history: History, indices: Sequence[int], run_id: str | None) -> list[Row]:
+def rows_of(history: History, indices: Sequence[int], run_id: str | None) -> list[SeriesNight]:
     """Return the rows of the last night of *history* at *indices*, whose SUT made the run *run_id*."""
     rows = []
     for index in indices:
         value, low, high = (float(items[index, -1]) for items in (history.values, history.low, history.high))
         rows.append(
-            Row(
+            SeriesNight(
                 history.series[index],
                 history.nights[-1],
                 run_id,

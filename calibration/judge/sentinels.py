@@ -123,7 +123,7 @@ def reading_of(metric: Metric) -> Deviation:
     return Deviation(log(metric.value), half / float(stdtrit(degrees, (1 + coverage) / 2)), degrees)
 
 
-class Reading(NamedTuple):
+class SentinelReading(NamedTuple):
     """A value beside its accepted level, as logarithms.
 
     ``by`` is how far it is away, ``allowed`` how far it may be, ``visible`` the smallest change that is found.
@@ -153,14 +153,14 @@ def distances(difference: Deviation) -> tuple[float, float]:
     )
 
 
-def read(level: Deviation, change: float, metric: Metric) -> Reading:
+def read(level: Deviation, change: float, metric: Metric) -> SentinelReading:
     """Return *metric* beside its accepted *level*, if a relative *change* is to be found.
 
     Raises ``ValueError`` if the uncertainty of *metric* is unknown.
     """
     difference = reading_of(metric).beside(level)
     refusal, margin = distances(difference)
-    return Reading(metric, difference.log, max(refusal, log1p(change) - margin), refusal + margin)
+    return SentinelReading(metric, difference.log, max(refusal, log1p(change) - margin), refusal + margin)
 
 
 def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> Verdict:

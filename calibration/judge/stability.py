@@ -10,8 +10,8 @@ from typing import Literal
 from calibration.base.units import plural
 from calibration.judge.baseline_files import AcceptedLevel
 from calibration.judge.detector import MIN_VALUES
-from calibration.judge.drift import Analysis, Change
-from calibration.judge.rows import Row
+from calibration.judge.drift import Analysis, DriftChange
+from calibration.judge.rows import SeriesNight
 from calibration.judge.tolerances import Tolerances, tolerated
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import amount, change, share
@@ -22,7 +22,7 @@ class Stability:
     """A series over *nights*: *count* of them have values. Changes until the column *accepted* are accepted."""
 
     nights: Sequence[date]
-    row: Row
+    row: SeriesNight
     analysis: Analysis
     count: int
     tolerances: Tolerances
@@ -102,7 +102,7 @@ class Stability:
         return row.verdict_on_value("bimodal", "fail", reason, since=since)
 
 
-def _tolerance(changes: Sequence[Change], spread: float) -> float:
+def _tolerance(changes: Sequence[DriftChange], spread: float) -> float:
     """Return how far a level may be, relatively, from the one before all *changes* and still count as unchanged.
 
     At least the combined uncertainty of the changes' sizes, and at least the night-to-night spread.

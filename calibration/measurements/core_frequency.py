@@ -79,7 +79,7 @@ class CoreFrequencySettings(RepeatedSettings):
     target_half_width: HalfWidth = 0.01
 
 
-class Row(NamedTuple):
+class ClockRow(NamedTuple):
     """The cores measured under one kind of work and activity, by clock, slowest first."""
 
     work: str
@@ -107,13 +107,13 @@ class Row(NamedTuple):
         return _spread(self.clocks_hz)
 
 
-def rows_of(points: Iterable[TableRow]) -> list[Row]:
+def rows_of(points: Iterable[TableRow]) -> list[ClockRow]:
     """Return *points* by work and activity, in order of appearance."""
     found: dict[tuple[str, Active], list[TableRow]] = {}
     for point in points:
         found.setdefault((point.work, point.active), []).append(point)
     return [
-        Row(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
+        ClockRow(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
         for (work, active), group in found.items()
     ]
 
@@ -136,7 +136,7 @@ class CoreFrequencyValues(GridValues):
     }
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ClockRow]:
         """The same points by work and activity."""
         return rows_of(self.points)
 

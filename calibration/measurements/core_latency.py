@@ -71,7 +71,7 @@ class SlowCore(Model):
     slowdown: Estimate
 
 
-class Row(NamedTuple):
+class NodeRow(NamedTuple):
     """The cores whose nearest memory is ``node``, fastest first."""
 
     node: int
@@ -97,10 +97,10 @@ class CoreLatencyValues(GridValues):
     columns: ClassVar = {"node": int, "latency_ns": Estimate}
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[NodeRow]:
         """The points by node of their memory."""
         ordered = sorted(self.points, key=lambda point: (point.node, point.latency_ns.value, point.cpu))
-        return [Row(node, tuple(points)) for node, points in groupby(ordered, key=attrgetter("node"))]
+        return [NodeRow(node, tuple(points)) for node, points in groupby(ordered, key=attrgetter("node"))]
 
 
 class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):

@@ -18,9 +18,9 @@ from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, rounded
 from calibration.counters.volume import (
     CountedBytes,
+    CounterReading,
     Direction,
     Moved,
-    Reading,
     counted_bytes,
     counted_flags,
     moved_altogether,
@@ -169,7 +169,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         nodes = [part.node for part in parts for _ in part.cpus]
         shares = shares_of(nodes, [1.0] * len(nodes))
         readings = [
-            Reading(counters=repeat.counters, moved=known, per_step=False, shares=shares)
+            CounterReading(counters=repeat.counters, moved=known, per_step=False, shares=shares)
             for repeat in result.repeats
             if repeat.counters is not None
         ]

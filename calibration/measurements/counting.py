@@ -12,7 +12,7 @@ from calibration.counters.latency import LATENCY_ROLES, CounterLatency, counter_
 from calibration.counters.volume import (
     LINE_BYTES,
     CountedBytes,
-    Reading,
+    CounterReading,
     Unit,
     counted_bytes,
     moved_per_step,
@@ -107,7 +107,7 @@ def bytes_beside(
         return None
     moved = moved_per_step(accounting)
     readings = [
-        Reading(counters=placement, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
+        CounterReading(counters=placement, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
         for placement, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
         if placement is not None
     ]

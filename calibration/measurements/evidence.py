@@ -169,11 +169,11 @@ def beside(placements: Sequence[Placement]) -> dict[str, Any]:
     """Return what ``estimate`` is given beside the samples of *placements*: rounds, interference and covariates."""
     rounds = [placement.round for placement in placements if placement.round is not None]
     covariates: dict[str, list[float | None]] = {
-        "the core clock in GHz": [(each.core_hz_before + each.core_hz_after) / 2e9 for each in placements],
-        "stolen time in ms": [each.interference.steal_ms for each in placements],
+        "the core clock in GHz": [(item.core_hz_before + item.core_hz_after) / 2e9 for item in placements],
+        "stolen time in ms": [item.interference.steal_ms for item in placements],
     }
     for name, field in AROUND.items():
-        covariates[name] = [None if each.around is None else getattr(each.around, field) for each in placements]
+        covariates[name] = [None if item.around is None else getattr(item.around, field) for item in placements]
     return {"rounds": rounds, "disturbed": disturbed(placements), "covariates": covariates}
 
 

@@ -82,7 +82,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     )
 
     def steps(self, sut: Sut, settings: PeakSettings) -> Iterator[Planned]:
-        """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools.
+        """Yield one step with the tuned access pattern, and one with the plain one for comparison with other tools.
 
         If the profile has no shape, the tuned one is that kept for the platform.
         """

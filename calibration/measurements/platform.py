@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Platforms, and what is found once per platform for later plans.
 
-The best traffic shape depends on the platform alone, so it is searched once and kept as a reference for later runs. So
+The best access pattern depends on the platform alone, so it is searched once and kept as a reference for later runs. So
 is the size at which the latency ladder left the last-level cache.
 """
 
@@ -43,7 +43,7 @@ def natural_visit_lines(streams: int) -> int:
 
 
 class Shape(Model):
-    """Traffic shape: parallel streams, prefetch distance in bytes (0: none) and its hint.
+    """Access pattern: parallel streams, prefetch distance in bytes (0: none) and its hint.
 
     ``visit_lines`` are the lines of a stream at each of its turns (0: four over all streams, at least one),
     ``instruction`` is what moves them.

@@ -208,7 +208,7 @@ def scan_s(runs: Sequence[Run], tries: int) -> float:
 def shape_options(
     settings: TrafficSettings, shape: Shape | None, kept: ShapeReference | None, mixes: Sequence[Mix]
 ) -> dict[str, object]:
-    """Return sutprobe's options for the traffic shape of *mixes*.
+    """Return sutprobe's options for the access pattern of *mixes*.
 
     *shape* is the profile's, for all of them. Without it, each mix has the shape *kept* for it on the platform,
     else the one kept for all mixes; without any, the default. A command has one vector width: that of its only mix, or

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic shape: streams, prefetches, instructions and vector width that move most, searched per platform."""
+"""Access pattern: streams, prefetches, instructions and vector width that move most, searched per platform."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, log
@@ -148,7 +148,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     """All CPUs, no delay, a short look at every shape."""
 
     kind = ShapeReference.kind
-    title = "Traffic shape"
+    title = "Access pattern"
     question = "With which streams, prefetches, instructions and vector width does this platform move most?"
     once = True
     settings = ShapeSettings

@@ -53,7 +53,7 @@ QUIET: Final[Collection[State]] = ("good", "no_reference")
 """States in which a SUT that was never mentioned needs no mention."""
 
 
-class Change(Model):
+class StatusChange(Model):
     """A SUT whose state changed; ``before`` is ``None`` if it was never told.
 
     ``failures`` are sentences, of at most ten failures. They may quote what the SUT reports.
@@ -72,7 +72,7 @@ class Notification(Model):
     schema_version: Literal["notification/1"] = "notification/1"
     night: date
     text: str
-    changes: tuple[Change, ...]
+    changes: tuple[StatusChange, ...]
 
 
 class _Notified(Model):
@@ -142,7 +142,7 @@ def _notification(
 ) -> Notification:
     sentences = failures(judgement.verdicts, tested, {sut: "/".join(sut) for sut in changed}, limited=True)
     changes = tuple(
-        Change(
+        StatusChange(
             testbed=sut[0],
             sut=sut[1],
             before=told.get("/".join(sut)),

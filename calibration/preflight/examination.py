@@ -7,7 +7,7 @@ from typing import Any
 
 from calibration.audit.files import Files, open_files
 from calibration.audit.kinds import asked_for, evaluate_items
-from calibration.audit.readings import Machine
+from calibration.audit.readings import AuditedMachine
 from calibration.context.loader import STORED_CAPTURE
 from calibration.context.model import Context
 from calibration.measurements.plan import Plan
@@ -35,7 +35,7 @@ def evaluate(
     steps = () if plan is None else plan.steps
     measured = context.online_cpus if plan is None else {cpu for step in steps for cpu in step.cpus}
     findings = (
-        *evaluate_items(expectations.state, Machine(context, files)),
+        *evaluate_items(expectations.state, AuditedMachine(context, files)),
         *check_isolation_kept(context),
         *check_foreign_load(context, measured, expectations.background_load_max),
         *check_free_memory(context, expectations.node_free_bytes, {} if plan is None else plan.full_memory_bytes),

@@ -128,7 +128,7 @@ def _measured(document: RunDocument) -> Iterator[Result]:
         yield Result("passed", f"{document.run.id} is {document.run.status}")
         return
     if any(refusal(attempt.checks) for attempt in document.attempts):
-        yield Result("undecided", "refused, as it is not what the inventory promises")
+        yield Result("undecided", "refused, as it does not meet the inventory's expectations")
         return
     reasons = dict.fromkeys(lost.reason for lost in of_the_run(document.not_measured) if lost.cause != "not_planned")
     yield Result("undecided", "; ".join(reasons) or f"the run is {document.run.status}")

@@ -22,7 +22,7 @@ The SUT Was Restored
     [Tags]    restored
     Then the check restored passes on SUT ${SUT} in testbed ${TESTBED}
 
-The SUT Is What The Inventory Promises
+The SUT Meets The Inventory Expectations
     [Documentation]    Kernel, kernel arguments, isolated CPUs and other declared expectations.
     [Tags]    promises
     Then the check promises passes on SUT ${SUT} in testbed ${TESTBED}

@@ -16,7 +16,7 @@ from calibration.base.files import read_regular
 from calibration.base.model import fault_of
 from calibration.base.parsers import YAML_BYTES, YamlError, read_yaml
 from calibration.base.text import visible
-from calibration.references.model import Machine, ReferenceFile, Source
+from calibration.references.model import ReferenceFile, ReferenceMachine, Source
 from calibration.results.layout import REFERENCES, RUN
 
 PUBLISHED: Final = Path(__file__).with_name("published")
@@ -31,7 +31,7 @@ class Library(NamedTuple):
     ``digest`` changes with the files of the results.
     """
 
-    entries: tuple[tuple[Source, Machine], ...]
+    entries: tuple[tuple[Source, ReferenceMachine], ...]
     faults: tuple[str, ...] = ()
     digest: str = ""
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from calibration.references.library import Library
 from calibration.references.metrics import OWN, QUANTITIES, Condition, Instrument, Metric
-from calibration.references.model import Machine, Source, processor_key
+from calibration.references.model import ReferenceMachine, Source, processor_key
 from calibration.references.observed import Observed, Subject, observed, subject_of
 from calibration.results.model import RunDocument
 
@@ -28,7 +28,7 @@ WORDS: Final[Mapping[Condition, tuple[str, str]]] = {
 """Each condition by name, and its value."""
 
 
-class Group(NamedTuple):
+class ReferenceGroup(NamedTuple):
     """Figures of one instrument, obtained in one way, under the same conditions, on several machines.
 
     ``value`` is the median of the machines, ``low`` and ``high`` their extremes, ``share`` the median share of their
@@ -48,17 +48,17 @@ class Group(NamedTuple):
     sources: tuple[Source, ...]
 
 
-class Compared(NamedTuple):
+class ComparedMetric(NamedTuple):
     """A figure of the run, what is usual for it (``None`` without a reference), and the context, the nearest first."""
 
     figure: Observed
-    usual: Group | None
-    context: tuple[Group, ...]
+    usual: ReferenceGroup | None
+    context: tuple[ReferenceGroup, ...]
 
     @property
-    def nearest(self) -> tuple[Group, ...]:
+    def nearest(self) -> tuple[ReferenceGroup, ...]:
         """The nearest group of each instrument and way of measuring."""
-        found: dict[tuple[Instrument, str | None], Group] = {}
+        found: dict[tuple[Instrument, str | None], ReferenceGroup] = {}
         for group in self.context:
             found.setdefault((group.instrument, group.how), group)
         return tuple(found.values())
@@ -68,10 +68,10 @@ class Normal(NamedTuple):
     """A run beside the references of its hardware; ``faults`` are files that cannot be read."""
 
     subject: Subject
-    figures: tuple[Compared, ...]
+    figures: tuple[ComparedMetric, ...]
     faults: tuple[str, ...]
 
-    def of(self, metric: Metric) -> Compared | None:
+    def of(self, metric: Metric) -> ComparedMetric | None:
         """Return the comparison of *metric*, ``None`` if the run does not have it."""
         return next((item for item in self.figures if item.figure.metric == metric), None)
 
@@ -79,7 +79,7 @@ class Normal(NamedTuple):
 def normal(document: RunDocument, library: Library) -> Normal:
     """Return *document* beside the references of its hardware in *library*."""
     subject = subject_of(document)
-    known: list[tuple[Source, Machine]] = []
+    known: list[tuple[Source, ReferenceMachine]] = []
     if subject.processor is not None:
         key = processor_key(subject.processor)
         known = [
@@ -90,27 +90,29 @@ def normal(document: RunDocument, library: Library) -> Normal:
     return Normal(subject, tuple(_compared(item, subject, known) for item in observed(document)), library.faults)
 
 
-def _compared(figure: Observed, subject: Subject, known: Iterable[tuple[Source, Machine]]) -> Compared:
+def _compared(figure: Observed, subject: Subject, known: Iterable[tuple[Source, ReferenceMachine]]) -> ComparedMetric:
     groups = sorted(_groups(figure.metric, subject, known), key=lambda group: _distance(group, figure))
     usual = next((group for group in groups if _is_usual(group, figure)), None)
-    return Compared(figure, usual, tuple(group for group in groups if group is not usual))
+    return ComparedMetric(figure, usual, tuple(group for group in groups if group is not usual))
 
 
-def _is_usual(group: Group, figure: Observed) -> bool:
+def _is_usual(group: ReferenceGroup, figure: Observed) -> bool:
     return group.instrument == OWN and group.how == figure.how and not group.differs and not group.unknown
 
 
-def _distance(group: Group, figure: Observed) -> tuple[bool, int, bool, int, str, str]:
+def _distance(group: ReferenceGroup, figure: Observed) -> tuple[bool, int, bool, int, str, str]:
     """Order groups: our own instrument first, then by what differs from *figure* and what is unknown."""
     other_way = group.how != figure.how
     known = group.instrument != OWN, len(group.differs), other_way, len(group.unknown)
     return *known, group.instrument, group.how or ""
 
 
-Found = tuple[Source, Machine, float]
+Found = tuple[Source, ReferenceMachine, float]
 
 
-def _groups(metric: Metric, subject: Subject, known: Iterable[tuple[Source, Machine]]) -> Iterator[Group]:
+def _groups(
+    metric: Metric, subject: Subject, known: Iterable[tuple[Source, ReferenceMachine]]
+) -> Iterator[ReferenceGroup]:
     found: dict[tuple[Instrument, str | None, tuple[str, ...], tuple[str, ...]], list[Found]] = {}
     for source, machine in known:
         for figure in machine.figures:
@@ -124,7 +126,7 @@ def _groups(metric: Metric, subject: Subject, known: Iterable[tuple[Source, Mach
             for source, machine, value in entries
             if (peak := machine.peak_mb_s(metric)) is not None
         )
-        yield Group(
+        yield ReferenceGroup(
             instrument=instrument,
             how=how,
             differs=differs,
@@ -146,7 +148,7 @@ def _by_machine(entries: Iterable[tuple[str, str, float]]) -> list[float]:
     return [median(values) for values in found.values()]
 
 
-def differences(metric: Metric, subject: Subject, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def differences(metric: Metric, subject: Subject, machine: ReferenceMachine) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return in which conditions of *metric* the *machine* differs from *subject*, and which of both are unknown.
 
     The processor decides how many cores a socket has, so a source need not say it.
@@ -163,12 +165,12 @@ def differences(metric: Metric, subject: Subject, machine: Machine) -> tuple[tup
     return tuple(differs), tuple(unknown)
 
 
-def unusual_by(figure: Observed, usual: Group) -> float:
+def unusual_by(figure: Observed, usual: ReferenceGroup) -> float:
     """Return how far *figure* is beyond the range of *usual*, as a share of its nearer end; 0 within it."""
     end = min(max(figure.value, usual.low), usual.high)
     return figure.value / end - 1
 
 
-def sources_of(groups: Sequence[Group]) -> list[tuple[Instrument, Source]]:
+def sources_of(groups: Sequence[ReferenceGroup]) -> list[tuple[Instrument, Source]]:
     """Return the sources of *groups* with the instrument, each once, in order."""
     return list(dict.fromkeys((group.instrument, source) for group in groups for source in group.sources))

@@ -113,7 +113,7 @@ TOOLS: Final[Mapping[Instrument, Tool]] = {
     "mlc": Tool(
         "Intel MLC",
         "one allocation, no interval. On machines of one model idle latency was 13 to 20 ns lower where it walked in "
-        "order than where it walked at random. Bandwidth is that of its own pattern: compare it with the plain shape",
+        "order than where it walked at random. Bandwidth is that of its own pattern: compare it with the plain pattern",
     ),
     "stream": Tool(
         "STREAM",

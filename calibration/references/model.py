@@ -70,7 +70,7 @@ class Figure(Model):
         return self
 
 
-class Machine(Model):
+class ReferenceMachine(Model):
     """One machine measured with one instrument; what the source does not say is ``None``.
 
     ``name`` tells machines of a source apart: entries of one name are counted as one machine. ``run`` is the run of a
@@ -127,7 +127,7 @@ class ReferenceFile(Model):
     """The figures of one source."""
 
     source: Source
-    machines: tuple[Machine, ...] = Field(min_length=1)
+    machines: tuple[ReferenceMachine, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _has_no_entry_twice(self) -> Self:

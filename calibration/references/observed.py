@@ -11,7 +11,7 @@ from calibration.context.population import NO_MEMORY, Population, population
 from calibration.measurements import row_of
 from calibration.measurements.base import Metric as RunMetric
 from calibration.references.metrics import MEMORY, OWN, QUANTITIES, Condition, Metric, unit_of
-from calibration.references.model import Figure, Machine, Memory
+from calibration.references.model import Figure, Memory, ReferenceMachine
 from calibration.results.model import Measurement, RunDocument
 
 PAGES: Final[Mapping[str, str]] = {"HUGEPAGE_NONE": "base pages", "HUGEPAGE_PARTIAL": "some huge pages"}
@@ -148,7 +148,7 @@ def _observed(name: Metric, cells: Sequence[tuple[Measurement, RunMetric]]) -> O
     )
 
 
-def machine_of(document: RunDocument, subject: Subject) -> Machine | None:
+def machine_of(document: RunDocument, subject: Subject) -> ReferenceMachine | None:
     """Return what the run *document* of *subject* contributes to references; ``None`` if no figure is good enough.
 
     Figures of poor trust are left out.
@@ -157,7 +157,7 @@ def machine_of(document: RunDocument, subject: Subject) -> Machine | None:
     if not found or subject.processor is None:
         return None
     known = subject.conditions
-    return Machine(
+    return ReferenceMachine(
         name=subject.label,
         processor=subject.processor,
         sockets=known["sockets"],

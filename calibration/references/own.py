@@ -12,7 +12,7 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import refuse_links, write_whole
 from calibration.base.model import fault_of
 from calibration.references.library import FOLDER, read_file
-from calibration.references.model import Machine, ReferenceFile, Source
+from calibration.references.model import ReferenceFile, ReferenceMachine, Source
 from calibration.references.observed import machine_of, subject_of
 from calibration.results.model import RunDocument
 
@@ -20,7 +20,7 @@ OWN_FILE = f"{FOLDER}/own.yml"
 """Default file of a lab's own references, relative to the results."""
 
 
-def reference_of(document: RunDocument) -> Machine:
+def reference_of(document: RunDocument) -> ReferenceMachine:
     """Return what *document* contributes to references; the caller knows that the run was accepted.
 
     Raises ``InputError`` if the run is an import, not valid, or of a machine that cannot be compared.
@@ -44,17 +44,17 @@ def reference_of(document: RunDocument) -> Machine:
     except ValidationError as error:
         raise InputError(f"{name} is no reference: {fault_of(error)}") from error
     if machine is None:
-        raise InputError(f"{name} has no figure that others are compared with, or all are of poor trust")
+        raise InputError(f"{name} has no comparable metric, or only metrics of poor trust")
     return machine
 
 
-def add(path: Path, machines: Sequence[Machine], *, title: str, licence: str) -> ReferenceFile:
+def add(path: Path, machines: Sequence[ReferenceMachine], *, title: str, licence: str) -> ReferenceFile:
     """Add *machines* to the file at *path*, and return it; a run that it has already is replaced.
 
     Raises ``InputError`` if the file is of another source or not valid, ``EnvironmentLacksError`` if it cannot be
     written.
     """
-    kept: tuple[Machine, ...] = ()
+    kept: tuple[ReferenceMachine, ...] = ()
     try:
         found = read_file(path, below=path.parent)
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome, times
+from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.measurements import registry
 from calibration.report.environment import rst_page
 
@@ -17,7 +17,7 @@ LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecid
 """Outcomes listed metric by metric; the others are counted by kind."""
 
 
-def render_comparison(compared: Compared) -> str:
+def render_comparison(compared: ComparedRuns) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[Outcome, list[Comparison]] = {}
     for metric in compared.figures:

@@ -23,8 +23,8 @@ from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Family
 from calibration.report.lab_status import (
     CHECKS,
-    Finding,
     NightlyHistory,
+    StatusFinding,
     SutStatus,
     describe,
     findings,
@@ -121,7 +121,7 @@ class Cell(NamedTuple):
         return SIGNS[self.step][0]
 
 
-class Row(NamedTuple):
+class LabRow(NamedTuple):
     """One SUT: its standing and its cells."""
 
     standing: SutStatus
@@ -132,7 +132,7 @@ class Platform(NamedTuple):
     """SUTs with the same processor and number of cores, worst first."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[LabRow, ...]
 
     @property
     def failing(self) -> int:
@@ -145,7 +145,7 @@ class Platform(NamedTuple):
         return [n for n in range(len(COLUMNS)) if any(row.cells[n].step != "absent" for row in self.rows)]
 
     @property
-    def tables(self) -> list[tuple[Row, ...]]:
+    def tables(self) -> list[tuple[LabRow, ...]]:
         """Its rows in tables of equal length."""
         tables = -(-len(self.rows) // MAX_ROWS)
         size = -(-len(self.rows) // tables)
@@ -202,10 +202,10 @@ class Lab:
     @cached_property
     def platforms(self) -> list[Platform]:
         """SUTs by platform: most failures first, then the largest."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[LabRow]] = {}
         for standing in self.found:
             if standing.state != "gone":
-                rows.setdefault(self._platform(standing), []).append(Row(standing, tuple(self._cells(standing))))
+                rows.setdefault(self._platform(standing), []).append(LabRow(standing, tuple(self._cells(standing))))
         found = [Platform(title, tuple(sorted(those, key=_row_order))) for title, those in rows.items()]
         return sorted(found, key=lambda item: (-item.failing, -len(item.rows), item.title))
 
@@ -232,7 +232,7 @@ class Lab:
         SUTs whose failures began on the same night, mostly in the same family, are combined.
         """
         own = {(run.testbed, run.sut) for run in self.found}
-        alike: dict[tuple[date | None, str], list[Finding]] = {}
+        alike: dict[tuple[date | None, str], list[StatusFinding]] = {}
         for finding in findings(self.nights):
             if (finding.testbed, finding.sut) in own:
                 codes = [RUN if one == RUN else column_of(one).code for one in finding.metrics]
@@ -350,7 +350,7 @@ class Lab:
         return f"{name}, {facts['cores'].split(' ')[0]} cores" if "cores" in facts else name
 
 
-def _row_order(row: Row) -> tuple[int, int, float, str, str]:
+def _row_order(row: LabRow) -> tuple[int, int, float, str, str]:
     """Return a sort key for SUTs: failing, not measured, others; then by failing families, then by size."""
     order = {"fails": 0, "unmeasured": 1}.get(row.standing.state, 2)
     steps = Counter(cell.step for cell in row.cells)

@@ -16,7 +16,7 @@ from calibration.base import units
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import context_changes
 from calibration.judge.completeness import RUN
-from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.drift import Analysis, DriftChange, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.night import judge_history
 from calibration.judge.state import State, state_of
@@ -106,7 +106,7 @@ class NightlyHistory:
         """Return the display name of *metric*."""
         return self.titles.get(metric, metric)
 
-    def change(self, verdict: NightVerdict) -> Change | None:
+    def change(self, verdict: NightVerdict) -> DriftChange | None:
         """Return the change that *verdict* is about: the newest of its kind that began on that night."""
         row = self.rows.get(self.key(verdict))
         kind = {"drift": "level", "spread": "spread"}.get(verdict.check)
@@ -122,7 +122,7 @@ class NightlyHistory:
             None,
         )
 
-    def worth(self, verdict: NightVerdict, change: Change) -> str:
+    def worth(self, verdict: NightVerdict, change: DriftChange) -> str:
         """Return ``, better`` or ``, worse`` for a change of a level, else an empty text."""
         if change.kind != "level":
             return ""
@@ -141,7 +141,7 @@ def read_nights(results: Path) -> NightlyHistory | None:
     return NightlyHistory(history, analyses, judgement.verdicts, {}, tolerances)
 
 
-class Finding(NamedTuple):
+class StatusFinding(NamedTuple):
     """A failure of a SUT since one night: its failed verdicts, worst first."""
 
     testbed: str
@@ -170,7 +170,7 @@ class SutStatus(NamedTuple):
     began: NightRun | None = None
 
 
-def findings(nights: NightlyHistory) -> list[Finding]:
+def findings(nights: NightlyHistory) -> list[StatusFinding]:
     """Return tonight's failures by SUT and first night, most metrics first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
@@ -179,7 +179,7 @@ def findings(nights: NightlyHistory) -> list[Finding]:
             if verdict.outcome == "fail":
                 by_night.setdefault(verdict.since, []).append(verdict)
         found += [
-            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda item: failure_order(nights, item))))
+            StatusFinding(testbed, sut, since, tuple(sorted(failing, key=lambda item: failure_order(nights, item))))
             for since, failing in by_night.items()
         ]
     return sorted(found, key=lambda run: (run.metrics[0] != RUN, -len(run.metrics), run.testbed, run.sut))
@@ -236,14 +236,14 @@ def describe(nights: NightlyHistory, verdict: NightVerdict) -> str:
     return f"{title}: {verdict.reason}"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: DriftChange) -> str:
     """Return the size of a change, with its interval if known."""
     low, high = change.interval
     interval = f" ({signed_percent(low)} to {signed_percent(high)})" if isfinite(low) and isfinite(high) else ""
     return signed_percent(change.size) + interval
 
 
-def summary(nights: NightlyHistory, finding: Finding) -> str:
+def summary(nights: NightlyHistory, finding: StatusFinding) -> str:
     """Return a finding in one line: the worst metric, the number of others, and what changed that night."""
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
@@ -258,14 +258,14 @@ def summary(nights: NightlyHistory, finding: Finding) -> str:
 
 def standings(nights: NightlyHistory) -> list[SutStatus]:
     """Return every SUT of the results, most urgent first."""
-    wrong: dict[Sut, list[Finding]] = {}
+    wrong: dict[Sut, list[StatusFinding]] = {}
     for finding in findings(nights):
         wrong.setdefault((finding.testbed, finding.sut), []).append(finding)
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
     return sorted(found, key=lambda run: (get_args(State).index(run.state), run.testbed, run.sut))
 
 
-def _standing(nights: NightlyHistory, sut: Sut, wrong: Sequence[Finding]) -> SutStatus:
+def _standing(nights: NightlyHistory, sut: Sut, wrong: Sequence[StatusFinding]) -> SutStatus:
     runs = nights.history.runs.get(sut, {})
     newest = runs[max(runs)] if runs else None
     state = state_of(nights.of_sut.get(sut, ()))

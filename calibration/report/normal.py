@@ -11,9 +11,9 @@ from calibration.base import units
 from calibration.context.model import Context
 from calibration.context.population import UnknownPopulation, population
 from calibration.references.library import Library
-from calibration.references.matching import Compared, Group, Normal, unusual_by
+from calibration.references.matching import ComparedMetric, Normal, ReferenceGroup, unusual_by
 from calibration.references.metrics import OWN, QUANTITIES, TOOLS, Metric, unit_of
-from calibration.references.model import Machine, Source, processor_key
+from calibration.references.model import ReferenceMachine, Source, processor_key
 from calibration.references.observed import Observed
 from calibration.results.model import RunDocument
 
@@ -116,18 +116,18 @@ def without(found: Normal) -> list[str]:
     return [QUANTITIES[item.figure.metric].title for item in found.figures if item.usual is None and not item.context]
 
 
-def shown(found: Normal) -> list[Group]:
+def shown(found: Normal) -> list[ReferenceGroup]:
     """Return the groups that the rows show."""
     return [group for item in found.figures for group in ([item.usual] if item.usual else []) + list(item.nearest)]
 
 
-def biases(groups: Sequence[Group]) -> list[tuple[str, str]]:
+def biases(groups: Sequence[ReferenceGroup]) -> list[tuple[str, str]]:
     """Return each other instrument in *groups*, and how its figures differ from ours."""
     tools = dict.fromkeys(TOOLS[group.instrument] for group in groups)
     return [(tool.name, tool.bias) for tool in tools if tool.bias is not None]
 
 
-def _row(item: Compared) -> NormalRow:
+def _row(item: ComparedMetric) -> NormalRow:
     usual = "no reference"
     if item.usual is not None:
         beyond = unusual_by(item.figure, item.usual)
@@ -149,7 +149,7 @@ def value_text(figure: Observed) -> str:
     return " ".join(filter(None, (text, units.plus_minus(figure))))
 
 
-def _is_usual(figure: Observed, usual: Group) -> str:
+def _is_usual(figure: Observed, usual: ReferenceGroup) -> str:
     what = _of_machines(usual, figure.unit).replace(" (", " is usual for this processor (", 1)
     beyond = unusual_by(figure, usual)
     return f"{HEADLINES[figure.metric]} {units.headline(figure)} is {_beyond(beyond) if beyond else 'normal'}: {what}"
@@ -159,7 +159,7 @@ def _beyond(share: float) -> str:
     return f"{units.percent(abs(share))} {'above' if share > 0 else 'below'}"
 
 
-def _words(group: Group, unit: str) -> str:
+def _words(group: ReferenceGroup, unit: str) -> str:
     """Return *group* in words: instrument, value, machines, and what is different from the run."""
     name = TOOLS[group.instrument].name + (f", {group.how}" if group.how else "")
     text = _of_machines(group, unit)
@@ -171,14 +171,14 @@ def _words(group: Group, unit: str) -> str:
     return f"{name}: {text.removesuffix(')')}{''.join(f'; {note}' for note in notes)})"
 
 
-def _of_machines(group: Group, unit: str) -> str:
+def _of_machines(group: ReferenceGroup, unit: str) -> str:
     machines = units.plural(group.machines, "machine")
     ends = _range(group, unit)
     ends = f": {ends}" if " to " in ends else ""
     return f"{_amount(group.value, unit)} ({machines}{ends})"
 
 
-def _range(group: Group, unit: str) -> str:
+def _range(group: ReferenceGroup, unit: str) -> str:
     """Return the extremes of the machines of *group*, or the one value that they have."""
     return _ends(group.low, group.high, unit)
 
@@ -230,9 +230,9 @@ def list_lines(known: Library, processor: str | None) -> Iterator[str]:
                 yield f"    {title}: {_amount(figure.value, unit_of(figure.metric))}"
 
 
-def by_processor(known: Library) -> dict[str, list[tuple[Source, Machine]]]:
+def by_processor(known: Library) -> dict[str, list[tuple[Source, ReferenceMachine]]]:
     """Return the entries of *known* by processor, as first written, in the order of names."""
-    found: dict[str, list[tuple[Source, Machine]]] = {}
+    found: dict[str, list[tuple[Source, ReferenceMachine]]] = {}
     names: dict[str, str] = {}
     for source, machine in known.entries:
         name = names.setdefault(processor_key(machine.processor), machine.processor)
@@ -240,7 +240,7 @@ def by_processor(known: Library) -> dict[str, list[tuple[Source, Machine]]]:
     return dict(sorted(found.items()))
 
 
-def conditions_text(machine: Machine) -> str:
+def conditions_text(machine: ReferenceMachine) -> str:
     """Return what is known of the conditions of *machine*."""
     memory = machine.memory
     known = [

@@ -46,7 +46,7 @@ from calibration.report.normal import (
 )
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
-from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, sentences
+from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, SectionRow, rows, sentences
 from calibration.report.story import cross_checks, peaks_of, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
@@ -171,14 +171,14 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
         }
 
 
-def _split(found: Sequence[Row], module: Any) -> tuple[list[Row], list[Row]]:
+def _split(found: Sequence[SectionRow], module: Any) -> tuple[list[SectionRow], list[SectionRow]]:
     """Return those rows of a kind that its section's table shows, and those that are folded."""
     brief = [row for row in found if re.search(getattr(module, "brief", ""), row.name)]
     shown = brief[:MAX_ROWS]
     return shown, [row for row in found if row not in shown]
 
 
-def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> dict[str, Any]:
+def _part(document: RunDocument, kind: str, module: Any, more: Sequence[SectionRow]) -> dict[str, Any]:
     """Return the full text of *kind*, which was measured; *more* rows do not fit its section's table."""
     measured = [measurement for measurement in document.measurements if measurement.kind == kind]
     texts = [module.one(measurement, measurement.values) for measurement in measured] if hasattr(module, "one") else []
@@ -200,7 +200,7 @@ def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> lis
 
 
 def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:
-    """Return the origin of the traffic shape of *measurement*: the choice *kept*, the default, or the profile."""
+    """Return the origin of the access pattern of *measurement*: the choice *kept*, the default, or the profile."""
     offered: dict[str, set[Any]] = {
         "streams": {*STREAMS, DEFAULT_SHAPE.streams},
         "prefetch_bytes": {*PREFETCH_BYTES, DEFAULT_SHAPE.prefetch_bytes},

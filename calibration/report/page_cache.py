@@ -24,7 +24,7 @@ from calibration.report.environment import TEMPLATES
 from calibration.report.markup import to_html
 from calibration.report.page import render
 from calibration.results.model import Run, RunDocument
-from calibration.results.plain import Row, metrics_of, rows
+from calibration.results.plain import PlainRow, metrics_of, rows
 from calibration.results.store import StoredRun
 
 CACHE: Final = places.CACHE / "pages"
@@ -90,7 +90,7 @@ def data_of(stored: StoredRun) -> Data:
 def _data(document: RunDocument) -> Data:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(Row._fields)
+    writer.writerow(PlainRow._fields)
     writer.writerows(rows(document))
     return Data(
         run=document.run,

@@ -23,7 +23,7 @@ MAX_ROWS: Final = 8
 """Rows of a kind in its section's table, and of those that its file calls ``brief``; the rest is folded."""
 
 
-class Row(NamedTuple):
+class SectionRow(NamedTuple):
     """One table row: the metric, its title, value, half-width in per cent, trust and verdict."""
 
     name: str
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     outside: bool
 
 
-def rows(document: RunDocument, kind: str) -> list[Row]:
+def rows(document: RunDocument, kind: str) -> list[SectionRow]:
     """Return the rows of *kind*: every metric, or the extremes of a large family.
 
     A maximum that equals the peak is omitted: no setting of the search exceeded it.
@@ -55,7 +55,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
     return [row for family in families.values() for row in _rows(family, failed)]
 
 
-def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[Row]:
+def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[SectionRow]:
     """Yield the rows of *family*: one per metric, or the lowest and the highest of many."""
     shown = [(*pair, "") for pair in family]
     if len(family) > MAX_FAMILY:
@@ -63,7 +63,7 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
         shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
     for measurement, metric, which in shown:
         trust, reason = measurement.trust_in(metric)
-        yield Row(
+        yield SectionRow(
             name=metric.name,
             title=f"{metric.title}{which}",
             value=units.headline(metric),

@@ -29,8 +29,8 @@ from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.lab_status import (
-    Finding,
     NightlyHistory,
+    StatusFinding,
     SutStatus,
     change_text,
     describe,
@@ -66,7 +66,7 @@ MAX_FAMILY: Final = 8
 CSV_COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
 
 
-class Group(NamedTuple):
+class TrendGroup(NamedTuple):
     """The metrics of one line: a single one, or a family that differs only in a number."""
 
     column: Column
@@ -74,7 +74,7 @@ class Group(NamedTuple):
     metrics: tuple[str, ...]
 
 
-class Row(NamedTuple):
+class TrendRow(NamedTuple):
     """One metric of one SUT: its sparkline and its text."""
 
     title: str
@@ -92,7 +92,7 @@ class Section(NamedTuple):
     sut: str
     anchor: str
     fails: bool
-    rows: tuple[Row, ...]
+    rows: tuple[TrendRow, ...]
 
 
 class Changed(NamedTuple):
@@ -153,12 +153,12 @@ class _Testbed:
         )
 
     @cached_property
-    def wrong(self) -> list[Finding]:
+    def wrong(self) -> list[StatusFinding]:
         """Tonight's failures, worst first."""
         return [finding for finding in findings(self.nights) if finding.testbed == self.testbed]
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[TrendGroup]:
         """All metrics in page order, large families combined."""
         metrics = dict.fromkeys(
             series.metric
@@ -169,15 +169,16 @@ class _Testbed:
         families: dict[str, list[str]] = {}
         for metric in sorted(metrics, key=lambda metric: (known.get(metric, len(known)), metric)):
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
-        grouped: list[Group] = []
+        grouped: list[TrendGroup] = []
         for members in families.values():
             titles = [self.nights.title(member) for member in members]
             if len(members) > MAX_FAMILY:
                 title = f"{_family_title(titles)} ({len(members)} metrics)"
-                grouped.append(Group(column_of(members[0]), title, tuple(members)))
+                grouped.append(TrendGroup(column_of(members[0]), title, tuple(members)))
             else:
                 grouped += [
-                    Group(column_of(member), title, (member,)) for member, title in zip(members, titles, strict=True)
+                    TrendGroup(column_of(member), title, (member,))
+                    for member, title in zip(members, titles, strict=True)
                 ]
         return grouped
 
@@ -314,7 +315,7 @@ class _Testbed:
             context=self.marks[sut],
         )
 
-    def row(self, sut: str, rows: Sequence[int], title: str) -> Row:
+    def row(self, sut: str, rows: Sequence[int], title: str) -> TrendRow:
         """Return the row of a metric of a SUT, or of a family from best to worst, with the worst as sparkline."""
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
@@ -335,7 +336,9 @@ class _Testbed:
             verdict = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(failure_order, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
-        return Row(title, tonight, accepted, change, fails, verdict, spark(worst, bound or (None, None), SPARK_NIGHTS))
+        return TrendRow(
+            title, tonight, accepted, change, fails, verdict, spark(worst, bound or (None, None), SPARK_NIGHTS)
+        )
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
         """Return whether a metric of *sut* fails tonight, and the text for it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from calibration.base.text import visible
 from calibration.context.model import Context
 from calibration.context.vulnerabilities import DIRECTORY, NO_FILE, State, Vulnerability, left_open, vulnerabilities
-from calibration.formats.meltdown_checker import Finding
+from calibration.formats.meltdown_checker import VulnerabilityFinding
 from calibration.results.model import MeltdownChecker
 
 VERDICTS = {False: ("NOT VULNERABLE", "OK"), True: ("VULNERABLE", "KO"), None: ("UNKNOWN", "??")}
@@ -47,7 +47,7 @@ def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
     return [_entry(item, findings.get(item.cve or "")) for item in (*known, *more)]
 
 
-def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
+def _entry(known: Vulnerability, finding: VulnerabilityFinding | None) -> Entry:
     is_open = _OPEN.get(known.state)
     verdict, mark = VERDICTS[is_open]
     checked, checker_mark = (None, None) if finding is None else VERDICTS[finding.vulnerable]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """References, found once and used by later plans: ``<results>/references/``.
 
-``traffic_shape/<key>.json`` holds the traffic shape of one platform, ``last_level_cache/<key>.json`` where that cache
+``traffic_shape/<key>.json`` holds the access pattern of one platform, ``last_level_cache/<key>.json`` where that cache
 ends for one CPU (``calibration.measurements.platform``). A reference names the run that it came from, whose document
 has everything that was tried; removing the file makes the next run search again. References are never overwritten.
 """
@@ -32,7 +32,7 @@ def path_of(results: Path, reference: type[ShapeReference | CacheReference], pla
 
 
 def kept_references(results: Path, context: Context) -> tuple[ShapeReference | None, CacheReference | None]:
-    """Return the traffic shape and last-level cache kept for the platform of *context*, in ``make_plan``'s order.
+    """Return the access pattern and last-level cache kept for the platform of *context*, in ``make_plan``'s order.
 
     Raises ``InputError`` as ``kept_reference`` does.
     """
@@ -84,7 +84,7 @@ def merge_references(results: Path, source: Path) -> Iterator[str]:
 
 
 def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
-    """Return the traffic shape chosen by the run, if every planned step of the search is complete and valid."""
+    """Return the access pattern chosen by the run, if every planned step of the search is complete and valid."""
     kind = ShapeReference.kind
     steps = () if document.plan is None else document.plan.steps
     planned = {step.id for step in steps if step.kind == kind and step.part_of is None}

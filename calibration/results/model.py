@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 
 from calibration.base.model import Model, UtcTime
 from calibration.base.trust import Judged, Trust, worst
-from calibration.base.tuning import Change, Unrestored
+from calibration.base.tuning import SettingChange, Unrestored
 from calibration.base.validity import Flag, Validity
 from calibration.context.model import Context
-from calibration.formats.meltdown_checker import Finding
+from calibration.formats.meltdown_checker import VulnerabilityFinding
 from calibration.formats.readings import Inconsistency, Reading
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
@@ -82,7 +82,7 @@ class Attempt(Model):
     capture: str | None
     capture_sha256: str | None
     checks: tuple[Check, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
     unrestored: tuple[Unrestored, ...] = ()
     ended: str | None
     health: Health | None = None
@@ -127,7 +127,7 @@ class MeltdownChecker(CheckerRun):
     """The same, with the checker's results; ``version`` is its own, ``None`` if its output has none."""
 
     version: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[VulnerabilityFinding, ...]
 
 
 class MlcRun(OtherRun):

@@ -156,7 +156,7 @@ def metrics_of(document: RunDocument, *, public: bool = False) -> list[DocumentM
     return [*measured, *read]
 
 
-class Row(NamedTuple):
+class PlainRow(NamedTuple):
     """One metric of a run, as a line of a table; missing values are ``None``."""
 
     testbed: str
@@ -184,7 +184,7 @@ class Row(NamedTuple):
     verdict: str | None
 
 
-def rows(document: RunDocument) -> Iterator[Row]:
+def rows(document: RunDocument) -> Iterator[PlainRow]:
     """Yield one row per metric of *document*."""
     run = document.run
     verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
@@ -192,7 +192,7 @@ def rows(document: RunDocument) -> Iterator[Row]:
         metric = item.metric
         low, high = metric.interval or (None, None)
         next_low, next_high = metric.prediction or (None, None)
-        yield Row(
+        yield PlainRow(
             testbed=run.testbed,
             sut=run.sut,
             run=run.id,

@@ -15,7 +15,7 @@ from calibration.base.errors import CalibrationError, EnvironmentLacksError, Sut
 from calibration.base.model import fault_of
 from calibration.base.parsers import parse_json_sparingly
 from calibration.base.text import decode_base64, visible
-from calibration.base.tuning import Change, Unrestored, merged, read_changes, read_unrestored
+from calibration.base.tuning import SettingChange, Unrestored, merged, read_changes, read_unrestored
 from calibration.formats.meltdown_checker import ENDED_WELL
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import MlcCommand, read_prefetchers
@@ -187,7 +187,7 @@ class RecordReader:
         commands = len(self.commands) + sum(step.rounds + step.more_rounds for step in self.steps.values())
         self.left = 3 * commands + 10
         self.session = session
-        self.restored: tuple[Change, ...] | None = None
+        self.restored: tuple[SettingChange, ...] | None = None
         self.unrestored: tuple[Unrestored, ...] = ()
         self.finished = False
         self.reason: str | None = None
@@ -225,7 +225,7 @@ class RecordReader:
         elif kind == "done":
             self.finished = True
 
-    def take_restored(self, changes: tuple[Change, ...], unrestored: tuple[Unrestored, ...]) -> None:
+    def take_restored(self, changes: tuple[SettingChange, ...], unrestored: tuple[Unrestored, ...]) -> None:
         """Take the newest that is known of the *changes*, and what of them is not restored."""
         if changes or unrestored or self.restored is not None:
             self.restored = merged(self.restored or (), changes)

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError
-from calibration.base.tuning import Change
+from calibration.base.tuning import SettingChange
 from calibration.context import load
 from calibration.context.facts import differences
 from calibration.context.model import Context
@@ -81,7 +81,7 @@ def begin(
     boot_id: str | None = None,
     session: str | None = None,
     examine: CheckSut = no_checks,
-    changes: Iterable[Change] = (),
+    changes: Iterable[SettingChange] = (),
     limits: Iterable[Limit] = (),
     prefetchers_ok: bool = False,
 ) -> BegunRun:
@@ -125,7 +125,7 @@ def resume(
     boot_id: str | None = None,
     session: str | None = None,
     examine: CheckSut = no_checks,
-    changes: Iterable[Change] = (),
+    changes: Iterable[SettingChange] = (),
 ) -> BegunRun:
     """Continue the run in *directory*, and return it with the steps of its plan without a result.
 

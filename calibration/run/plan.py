@@ -44,7 +44,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan for the SUT of *context*, whose order *seed* decides.
 
-    *kept* is the best traffic shape, *last_level_cache* the size of that cache, as found earlier on the platform.
+    *kept* is the best access pattern, *last_level_cache* the size of that cache, as found earlier on the platform.
 
     Steps that need the prefetchers off come last in a round, and only with *prefetchers_ok*, the consent to switch
     them: so they are switched once in each, after everything that needs them as found.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from calibration.base.errors import InputError
 from calibration.base.files import open_regular, read_regular, regular_lines, write_whole
 from calibration.base.model import Model, UtcTime, fault_of
-from calibration.base.tuning import Change, Unrestored
+from calibration.base.tuning import SettingChange, Unrestored
 from calibration.measurements.base import Step
 from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
@@ -36,7 +36,7 @@ class _Begin(Model):
     session: str | None = None
     boot_id: str | None
     checks: tuple[Check, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
 
 
 class _FirstBegin(_Begin):
@@ -111,7 +111,7 @@ class SwitchedRecord(Model):
     """Changes made for single steps of this attempt, or restored after them."""
 
     record: Literal["switched"] = "switched"
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
 
 
 class StepRecord(Model):
@@ -156,7 +156,7 @@ class RestoredRecord(Model):
 
     record: Literal["restored"] = "restored"
     session: str | None = None
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
     unrestored: tuple[Unrestored, ...] = ()
 
 

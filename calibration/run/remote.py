@@ -17,7 +17,7 @@ from calibration.base.errors import RefusedError, SutError
 from calibration.base.model import Model, fault_of
 from calibration.base.parsers import parse_json_sparingly
 from calibration.base.text import decode_base64, visible
-from calibration.base.tuning import Change, Unrestored, read_changes, read_unrestored
+from calibration.base.tuning import SettingChange, Unrestored, read_changes, read_unrestored
 from calibration.runner.bundle import LOAD, packed, runner
 from calibration.runner.directory import PLAN, RUNNER, STEP_BYTES
 from calibration.runner.lock import RUN_ID
@@ -64,7 +64,7 @@ class Prepared(Model):
 
     directory: _Path
     boot_id: _BootId
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
     taken_over: dict[str, Any] | None
     capture: bytes
 
@@ -239,7 +239,9 @@ class Remote:
         """End a run; its settings are restored when this returns."""
         self._run("the end of the run", ("cancel", directory), limit_s=limit_s)
 
-    def remove(self, directory: str, *, limit_s: float = CHANGE_S) -> tuple[tuple[Change, ...], tuple[Unrestored, ...]]:
+    def remove(
+        self, directory: str, *, limit_s: float = CHANGE_S
+    ) -> tuple[tuple[SettingChange, ...], tuple[Unrestored, ...]]:
         """Restore and remove a run on the SUT; return what it had changed, and what is not restored."""
         answer, _ = self._run("the removal of the run", ("remove", directory), limit_s=limit_s, max_bytes=CAPTURE_BYTES)
         return read_changes(answer.get("changes") or []), read_unrestored(answer.get("faults") or [])

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from calibration.base.errors import InputError
-from calibration.base.tuning import Change, Unrestored, merged, seen_again
+from calibration.base.tuning import SettingChange, Unrestored, merged, seen_again
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import CommandName
 from calibration.results.health import Health
@@ -38,8 +38,8 @@ class AttemptLog:
     """The records of one attempt."""
 
     began: AttemptRecord
-    changes: tuple[Change, ...]
-    switched: tuple[Change, ...] = ()
+    changes: tuple[SettingChange, ...]
+    switched: tuple[SettingChange, ...] = ()
     faults: tuple[Unrestored, ...] = ()
     health: Health | None = None
     ended: str | None = None
@@ -112,7 +112,7 @@ def _take_restored(log: RunLog, record: RestoredRecord) -> None:
         attempt for attempt in log.attempts if record.session is not None and attempt.began.session == record.session
     ]
     attempts = of_session or log.attempts[-1:]
-    known: list[Change] = []
+    known: list[SettingChange] = []
     for attempt in attempts:
         known += (*attempt.changes, *(change for change in attempt.switched if not change.is_restored))
         attempt.switched = tuple(change for change in attempt.switched if change.is_restored)

@@ -28,7 +28,7 @@ CASES = {
     "large_chain",
     "gap_books",
     "gap_injection",
-    "gap_rival",
+    "gap_injector",
     "trace_planted",
     "core_work",
     "kernels",
@@ -90,7 +90,7 @@ SABOTAGE = {
     "chain": ("chain.c", "random_below(random, i)", "random_below(random, i + 1)"),
     "clock": ("clock.c", "clock_now_used.hz = ticks * 1e9 /", "clock_now_used.hz = 1.0001 * ticks * 1e9 /"),
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
-    "gap_rival": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
+    "gap_injector": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
     "kernels": (
         "arch/streams.h",
         "VECTOR_TRIAD(VECTOR_LOAD(b + place), VECTOR_LOAD(a + place)",
@@ -126,7 +126,7 @@ def test_injected_gaps_are_found(native_run: Finished) -> None:
     found = native_run.document["result"]["injections"]
     assert {(item["mechanism"].split(",")[0], item["busy_ns"], item["period_ns"]) for item in found} == {
         (mechanism, busy_ns, period_ns)
-        for mechanism in ("signal", "rival")
+        for mechanism in ("signal", "injector")
         for busy_ns, period_ns in ((5_000, 1_000_000), (20_000, 4_000_000), (200_000, 100_000_000))
     }
     for item in found:
@@ -155,6 +155,6 @@ def test_other_architectures_under_emulation(target: str, tmp_path: Path) -> Non
 def test_sanitized(sanitizer: Sanitizer) -> None:
     done = Probe(str(program(sanitizer, SELFTEST)))("selftest", *SHORT, timeout=PATIENCE_S)
     # The thread sanitizer holds signals back until the thread makes a call, so none arrives in a loop without calls.
-    allowed = {"gap_injection", "gap_rival"} if sanitizer == "thread" else set()
+    allowed = {"gap_injection", "gap_injector"} if sanitizer == "thread" else set()
     assert {name for name, code in undone(done).items() if (name, code) != ("clock", "unsupported")} <= allowed
     assert not re.search("Sanitizer|runtime error", done.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.judge.drift import Analysis, Change, Flips
+from calibration.judge.drift import Analysis, DriftChange, Flips
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.report.lab_status import NightlyHistory
 from calibration.results.history import History, NightRun, Series
@@ -110,10 +110,10 @@ def _moved(sut: str, metric: str, column: int) -> float:
 
 def _analysis(sut: str, metric: str, level: float) -> Analysis:
     if (sut, metric) == ("t3-sut2", IDLE):
-        change = Change("level", SHIFT, level, level * 1.08, 0.08, (0.07, 0.09))
+        change = DriftChange("level", SHIFT, level, level * 1.08, 0.08, (0.07, 0.09))
         return Analysis((change,), None, level * 1.08, 0.0014, SHIFT, 10)
     if (sut, metric) == ("t3-sut3", READS):
-        change = Change("spread", SPREAD, 0.0014, 0.03, 0.03 / 0.0014 - 1, (12.0, 31.0))
+        change = DriftChange("spread", SPREAD, 0.0014, 0.03, 0.03 / 0.0014 - 1, (12.0, 31.0))
         return Analysis((change,), None, level, 0.03, SPREAD, 15)
     if (sut, metric) == ("t3-sut4", IDLE):
         return Analysis((), Flips(FLIPS, level, level * 1.06, 0.35), level, 0.02, 0, 40)

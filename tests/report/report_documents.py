@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from calibration.base.statistics import Estimate
 from calibration.base.statistics import estimate as estimate_of
-from calibration.base.tuning import Change, not_restored, unrestored
+from calibration.base.tuning import SettingChange, not_restored, unrestored
 from calibration.base.validity import Flag, Validity, flag, validity
 from calibration.context import load
 from calibration.context.facts import facts
@@ -329,7 +329,7 @@ def prefetchers_document() -> RunDocument:
             "values": declaration("prefetcher_effect").completed(off, {found.id: values}),
         }
     )
-    change = Change(
+    change = SettingChange(
         setting="prefetchers",
         where="/dev/cpu/{0-1}/msr:0x1a4",
         before="0x0",
@@ -352,7 +352,7 @@ def not_begun_document() -> RunDocument:
         effect="blocking",
     )
     reason = "Kernel release: expected 6.1.*, found 5.4.0-1."
-    change = Change(
+    change = SettingChange(
         setting="governor",
         where="/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
         before="schedutil",

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from calibration.judge.comparison import Compared, _facts, _rank, compare, compare_metrics
+from calibration.judge.comparison import ComparedRuns, _facts, _rank, compare, compare_metrics
 from calibration.report.comparison import render_comparison
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric
@@ -12,7 +12,7 @@ from tests.unit.test_comparison import figure
 
 def comparison(first: Sequence[DocumentMetric], second: Sequence[DocumentMetric]) -> str:
     figures = tuple(sorted(compare_metrics(first, second), key=_rank))
-    return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
+    return render_comparison(ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures))
 
 
 def matrix(count: int, values: Sequence[float]) -> list[DocumentMetric]:

@@ -19,7 +19,7 @@ from calibration.profiles import load_profile
 from calibration.report.story import story
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.results.plain import Row, plain_document, rows
+from calibration.results.plain import PlainRow, plain_document, rows
 from tests.report.report_documents import (
     flagged,
     index_of,
@@ -163,7 +163,7 @@ def test_csv_has_a_row_for_each_metric(tmp_path: Path) -> None:
         for measurement in document.measurements
         for metric in registry()[measurement.kind].metrics(measurement.values)
     ]
-    assert list(rows[0]) == list(Row._fields)
+    assert list(rows[0]) == list(PlainRow._fields)
     assert [row["metric"] for row in rows] == [metric.name for metric in expected]
     assert [float(row["value"]) for row in rows] == [metric.value for metric in expected]
     known = [(row, metric.interval) for row, metric in zip(rows, expected, strict=True) if metric.interval]

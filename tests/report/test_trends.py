@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.judge.drift import Change
+from calibration.judge.drift import DriftChange
 from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import site
@@ -83,7 +83,7 @@ def test_a_summary_has_the_worst_failure_and_the_changes(nights: NightlyHistory)
 def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: NightlyHistory) -> None:
     row = nights.rows[TESTBED, "t3-sut2", IDLE]
     (change,) = nights.analyses[row].changes
-    steadier = Change("spread", SHIFT, 0.002, 0.001, -0.5, (-0.6, -0.4))
+    steadier = DriftChange("spread", SHIFT, 0.002, 0.001, -0.5, (-0.6, -0.4))
     back = change._replace(night=SHIFT + 5, before=change.after, after=change.after * 0.99, size=-0.01)
     analyses = list(nights.analyses)
     analyses[row] = replace(analyses[row], changes=(change._replace(night=SHIFT - 5, size=0.5), change, steadier, back))

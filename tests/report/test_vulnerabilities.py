@@ -5,7 +5,7 @@ import pytest
 from docutils import nodes
 
 from calibration.context.vulnerabilities import vulnerabilities
-from calibration.formats.meltdown_checker import Finding
+from calibration.formats.meltdown_checker import VulnerabilityFinding
 from calibration.report.environment import Fact
 from calibration.report.machine import machine
 from calibration.report.vulnerabilities import counts, entries
@@ -28,8 +28,8 @@ def warnings(document: RunDocument) -> list[str]:
     return [element.astext() for element in section(document).findall(nodes.warning)]
 
 
-def finding(cve: str, *, vulnerable: bool | None, info: str = "so it is") -> Finding:
-    return Finding(cve=cve, name="A NAME", vulnerable=vulnerable, info=info)
+def finding(cve: str, *, vulnerable: bool | None, info: str = "so it is") -> VulnerabilityFinding:
+    return VulnerabilityFinding(cve=cve, name="A NAME", vulnerable=vulnerable, info=info)
 
 
 @pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))

@@ -29,7 +29,7 @@ from nights import (
 from report_documents import RUN_ID, attempt, index_of, not_begun_document, replace
 
 from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
-from calibration.base.tuning import Change
+from calibration.base.tuning import SettingChange
 from calibration.base.validity import flag
 from calibration.commands.gate import VERDICTS
 from calibration.gates import rules
@@ -43,7 +43,7 @@ from tests.command import calibration as command
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CHANGE = Change(
+CHANGE = SettingChange(
     setting="governor",
     where="cpu0",
     before="schedutil",
@@ -109,7 +109,7 @@ def of_another_core() -> Case:
 FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "the kernel is not the promised one": (
         measured(promised),
-        {"The SUT Is What The Inventory Promises": "Kernel release: expected 6.1.*, found 5.4.0-1"},
+        {"The SUT Meets The Inventory Expectations": "Kernel release: expected 6.1.*, found 5.4.0-1"},
     ),
     "a governor was not put back": (
         measured(left),
@@ -187,7 +187,7 @@ def beside(name: str) -> Callable[[], Case]:
 SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "something that nobody promises": (
         beside("background_load"),
-        {"The SUT Is What The Inventory Promises": "Alone: expected none, found run r2"},
+        {"The SUT Meets The Inventory Expectations": "Alone: expected none, found run r2"},
     ),
     "a figure without a reference": (
         judged("limits", LATENCY, outcome="no_reference", reason="no baseline or limit"),
@@ -299,7 +299,7 @@ def test_gates_of_a_run_that_did_not_begin(gated: tuple[Ends, str]) -> None:
     assert set(ended(gates, "FAIL")) == {
         "Everything Planned Was Measured And Is Valid",
         "Nothing That Was There Before Is Missing",
-        "The SUT Is What The Inventory Promises",
+        "The SUT Meets The Inventory Expectations",
         "The SUT Was Left As It Was Found",
     }
     assert ended(gates, "PASS") == {}
@@ -350,10 +350,10 @@ def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
     results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
     code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED, text
-    assert "  The SUT Is What The Inventory Promises: testbed1 / sut2\n      Kernel release: expected 6.1.*" in text
+    assert "  The SUT Meets The Inventory Expectations: testbed1 / sut2\n      Kernel release: expected 6.1.*" in text
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
     (failed,) = (item for item in root.iter("testcase") if item.find("failure") is not None)
-    assert failed.get("name") == "testbed1 / sut2: The SUT Is What The Inventory Promises"
+    assert failed.get("name") == "testbed1 / sut2: The SUT Meets The Inventory Expectations"
     assert failed.get("classname") == "Gates of a night.Run"
     code, text = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
     assert code == GOOD, text

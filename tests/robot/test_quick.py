@@ -44,7 +44,7 @@ SPREAD = 0.002
 TESTS: dict[CheckName, str] = {
     "measured": "The SUT Was Measured",
     "restored": "The SUT Was Restored",
-    "promises": "The SUT Is What The Inventory Promises",
+    "promises": "The SUT Meets The Inventory Expectations",
     "context": "The SUT Is The One That Was Accepted",
     "latency": "Idle Latency Is The Accepted One",
     "bandwidth": "Read Bandwidth Is The Accepted One",

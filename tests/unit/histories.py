@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibration.judge.baseline_files import Baselines
-from calibration.judge.drift import Analysis, Change, Flips, analyse
+from calibration.judge.drift import Analysis, DriftChange, Flips, analyse
 from calibration.judge.night import Judgement, judge_history
 from calibration.judge.run import verdicts_of
 from calibration.judge.tolerances import Tolerances
@@ -143,7 +143,7 @@ def run(number: int, status: str = "complete", reasons: tuple[str, ...] = ()) ->
     return NightRun("lab", "t1", name, night_of(number), status, f"lab/t1/{name}", FACTS, reasons)  # type: ignore[arg-type]
 
 
-def steady(row: Sequence[float], changes: tuple[Change, ...] = (), flips: Flips | None = None) -> Analysis:
+def steady(row: Sequence[float], changes: tuple[DriftChange, ...] = (), flips: Flips | None = None) -> Analysis:
     """Return what is known of a series: its nights from the last change on are one stretch."""
     first = max((change.night for change in changes), default=0)
     stretch = np.array(row[first:], dtype=np.float64)
@@ -152,6 +152,6 @@ def steady(row: Sequence[float], changes: tuple[Change, ...] = (), flips: Flips 
     return Analysis(changes, flips, level, spread, first, int(np.isfinite(stretch).sum()))
 
 
-def shift(night: int, before: float, after: float, kind: str = "level") -> Change:
+def shift(night: int, before: float, after: float, kind: str = "level") -> DriftChange:
     size = after / before - 1
-    return Change(kind, night, before, after, size, (size - 0.005, size + 0.005))  # type: ignore[arg-type]
+    return DriftChange(kind, night, before, after, size, (size - 0.005, size + 0.005))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from calibration.audit.expected import accepts, spread
 from calibration.audit.findings import Finding
 from calibration.audit.kinds import KINDS, MAX_ITEMS, Item, evaluate_items, read_items
 from calibration.audit.learn import learned
-from calibration.audit.readings import Machine
+from calibration.audit.readings import AuditedMachine
 from calibration.base.comparisons import kind_of_file
 from calibration.base.errors import InputError
 from calibration.context.hardware import PciLink
@@ -94,19 +94,19 @@ RIGHT: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def rich() -> Machine:
+def rich() -> AuditedMachine:
     return machine_of(changed("x86_64-devices", RICH, asked=ASKED))
 
 
-def with_files(files: Files, unreadable: Mapping[str, str] | None = None) -> Machine:
+def with_files(files: Files, unreadable: Mapping[str, str] | None = None) -> AuditedMachine:
     return machine_of(changed("x86_64-devices", {**RICH, **files}, unreadable=unreadable, asked=ASKED))
 
 
-def findings(given: Any, machine: Machine) -> dict[str, Finding]:
+def findings(given: Any, machine: AuditedMachine) -> dict[str, Finding]:
     return {finding.name: finding for finding in evaluate_items(read_items(given, ""), machine)}
 
 
-def test_a_machine_that_is_right_meets_every_kind(rich: Machine) -> None:
+def test_a_machine_that_is_right_meets_every_kind(rich: AuditedMachine) -> None:
     assert RIGHT.keys() == KINDS.keys()
     found = findings(RIGHT, rich)
     assert {finding.outcome for finding in found.values()} == {"met"}, found
@@ -186,7 +186,7 @@ def test_every_kind_is_seen_to_fail() -> None:
     assert {name.partition(".")[0] for name, *_ in ONE_CHANGE} | by_context == KINDS.keys()
 
 
-def test_what_is_written_in_several_places_fails_with_them(rich: Machine) -> None:
+def test_what_is_written_in_several_places_fails_with_them(rich: AuditedMachine) -> None:
     release = rich.context.capture.model_copy(update={"kernel_release": "5.4.0"})
     other = rich._replace(context=rich.context.model_copy(update={"capture": release}))
     assert findings(RIGHT, other)["kernel_release"] == Finding("kernel_release", "6.1.0-*-amd64", "5.4.0", "not_met")
@@ -400,7 +400,7 @@ def test_a_file_and_a_short_form_may_name_a_parameter_differently(tmp_path: Path
     ]
 
 
-def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
+def test_what_the_capture_lacks_is_unknown(rich: AuditedMachine) -> None:
     nothing = rich.context
     nothing = nothing.model_copy(
         update={
@@ -412,14 +412,16 @@ def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
         }
     )
     kinds = ("kernel_arguments", "kernel_release", "isolated_cpus", "rcu_nocbs", "nics", "clocksource", "sysctl")
-    found = findings({kind: RIGHT[kind] for kind in kinds}, Machine(nothing))
+    found = findings({kind: RIGHT[kind] for kind in kinds}, AuditedMachine(nothing))
     assert {finding.outcome for finding in found.values()} == {"unknown"}, found
     # A file that nobody asked for may exist.
     other = findings({"sysctl": {"vm.max_map_count": 1}, "sysfs": {f"{CPU}/cpu*/online": 1}}, rich)
     assert {finding.found for finding in other.values()} == {"not captured: it was not asked for"}
     assert {finding.outcome for finding in other.values()} == {"unknown"}
     # A tree that somebody copied by hand lacks what was not copied.
-    copied = Machine(nothing.model_copy(update={"capture": nothing.capture.model_copy(update={"captured_at": None})}))
+    copied = AuditedMachine(
+        nothing.model_copy(update={"capture": nothing.capture.model_copy(update={"captured_at": None})})
+    )
     copied = copied._replace(context=copied.context.model_copy(update={"mitigations": {}}))
     assert findings({"mitigations": "off"}, copied)["mitigations"].outcome == "unknown"
 
@@ -435,7 +437,7 @@ def test_surplus_huge_pages_are_not_reserved_ones() -> None:
     assert yaml.safe_load(learned(machine, "it"))["huge_pages"]["2M"] == 4
 
 
-def test_cpus_of_an_isolated_cpuset_partition_are_isolated(rich: Machine) -> None:
+def test_cpus_of_an_isolated_cpuset_partition_are_isolated(rich: AuditedMachine) -> None:
     isolation = rich.context.isolation.model_copy(update={"isolated": (), "cpuset_isolated": (2, 3)})
     machine = rich._replace(context=rich.context.model_copy(update={"isolation": isolation}))
     assert findings({"isolated_cpus": "2-3"}, machine)["isolated_cpus"].outcome == "met"
@@ -466,7 +468,7 @@ def test_a_number_of_huge_pages_is_of_the_size_before_it() -> None:
     assert findings(right, machine)["kernel_arguments"].outcome == "met"
 
 
-def test_mitigations_are_on_or_off(rich: Machine) -> None:
+def test_mitigations_are_on_or_off(rich: AuditedMachine) -> None:
     def outcome(word: str, **states: str) -> str:
         machine = rich._replace(context=rich.context.model_copy(update={"mitigations": states}))
         return findings({"mitigations": word}, machine)["mitigations"].outcome
@@ -504,7 +506,7 @@ def test_mitigations_are_on_or_off(rich: Machine) -> None:
         "Unknown (XEN PV detected, hypervisor mitigation required)",
     ],
 )
-def test_a_vulnerability_that_the_kernel_does_not_know_is_not_mitigated(rich: Machine, text: str) -> None:
+def test_a_vulnerability_that_the_kernel_does_not_know_is_not_mitigated(rich: AuditedMachine, text: str) -> None:
     states = {"mds": "Not affected", "srbds": text}
     machine = rich._replace(context=rich.context.model_copy(update={"mitigations": states}))
     found = findings({"mitigations": "on"}, machine)["mitigations"]
@@ -533,7 +535,7 @@ def test_a_vulnerability_that_the_kernel_does_not_know_is_not_mitigated(rich: Ma
     ],
 )
 def test_mitigations_that_cannot_be_switched_off_are_no_difference(
-    rich: Machine, architecture: str, text: str, off: bool
+    rich: AuditedMachine, architecture: str, text: str, off: bool
 ) -> None:
     context = rich.context.model_copy(
         update={
@@ -577,7 +579,7 @@ def test_an_interface_without_a_speed_may_have_a_link(state: str, outcome: str, 
 @pytest.mark.parametrize(
     ("wanted", "outcome"), [("8.0", "met"), ("8", "met"), ("2..", "met"), ("16..", "not_met"), ("16.0", "not_met")]
 )
-def test_the_speed_of_a_link_is_a_number(rich: Machine, wanted: str, outcome: str) -> None:
+def test_the_speed_of_a_link_is_a_number(rich: AuditedMachine, wanted: str, outcome: str) -> None:
     (nic,) = (device for device in rich.context.devices or () if device.address == NIC)
     link = PciLink(
         port="0000:80:00.0",
@@ -596,12 +598,12 @@ def test_the_speed_of_a_link_is_a_number(rich: Machine, wanted: str, outcome: st
     assert (found.outcome, found.found) == (outcome, "8")
 
 
-def test_a_device_that_is_not_described_is_not_said_to_be_absent(rich: Machine) -> None:
+def test_a_device_that_is_not_described_is_not_said_to_be_absent(rich: AuditedMachine) -> None:
     other, place = "0000:81:02.0", "/sys/bus/pci/devices/0000:81:02.0/vendor"
     given = {"nics": {other: {"node": 1}}}
     assert [item.pattern for item in read_items(given, "")] == [place]
 
-    def found(machine: Machine) -> tuple[str, str]:
+    def found(machine: AuditedMachine) -> tuple[str, str]:
         finding = findings(given, machine)[f"nics.{other} node"]
         return finding.outcome, finding.found
 
@@ -624,7 +626,7 @@ def test_cpus_without_a_frequency_policy_have_no_governor() -> None:
     assert findings({"governor": "powersave"}, machine)["governor"].outcome == "not_met"
 
 
-def test_channels_are_counted_on_servers(rich: Machine) -> None:
+def test_channels_are_counted_on_servers(rich: AuditedMachine) -> None:
     def slot(locator: str, size_bytes: int) -> Dimm:
         known = rich.context.firmware.dimms[0]
         return known.model_copy(update={"locator": locator, "bank": None, "size_bytes": size_bytes})
@@ -636,12 +638,12 @@ def test_channels_are_counted_on_servers(rich: Machine) -> None:
             "firmware": rich.context.firmware.model_copy(update={"dimms": dimms}),
         }
     )
-    assert findings({"memory": {"channels": 2}}, Machine(context))["memory.channels"].outcome == "met"
-    assert findings({"memory": {"channels": 3}}, Machine(context))["memory.channels"].outcome == "not_met"
+    assert findings({"memory": {"channels": 2}}, AuditedMachine(context))["memory.channels"].outcome == "met"
+    assert findings({"memory": {"channels": 3}}, AuditedMachine(context))["memory.channels"].outcome == "not_met"
     unnamed = context.model_copy(
         update={"firmware": context.firmware.model_copy(update={"dimms": (slot("X", 1 << 34),)})}
     )
-    assert findings({"memory": {"channels": 3}}, Machine(unnamed))["memory.channels"].outcome == "unknown"
+    assert findings({"memory": {"channels": 3}}, AuditedMachine(unnamed))["memory.channels"].outcome == "unknown"
 
 
 # Learning
@@ -656,7 +658,7 @@ def test_what_is_learned_of_a_machine_is_met_by_it(path: Any) -> None:
     assert {finding.outcome for finding in found.values()} == {"met"}, found
 
 
-def test_every_kind_is_learned(rich: Machine) -> None:
+def test_every_kind_is_learned(rich: AuditedMachine) -> None:
     given = yaml.safe_load(learned(rich, "it"))
     assert given.keys() == KINDS.keys()
     assert given["sysctl"][WATCHDOG] == "0-2"
@@ -666,7 +668,7 @@ def test_every_kind_is_learned(rich: Machine) -> None:
 
 
 @pytest.mark.parametrize(("name", "files", "words"), ONE_CHANGE, ids=[name for name, *_ in ONE_CHANGE])
-def test_one_change_to_what_was_learned_is_found(rich: Machine, name: str, files: Files, words: str) -> None:
+def test_one_change_to_what_was_learned_is_found(rich: AuditedMachine, name: str, files: Files, words: str) -> None:
     given = yaml.safe_load(learned(rich, "it"))
     found = findings(given, with_files(files))
     wrong = {other for other, finding in found.items() if finding.outcome != "met"}

@@ -15,7 +15,7 @@ from calibration.base.errors import InputError
 from calibration.base.statistics import estimate
 from calibration.commands.judging import compare_command
 from calibration.context.facts import NOT_KNOWN
-from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
+from calibration.judge.comparison import ComparedRuns, Comparison, compare, compare_metrics, read_compared
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.report.screens.comparison import print_comparison
@@ -243,7 +243,7 @@ def test_differing_matrix_cells_share_one_line() -> None:
     second = [titled(110 + n, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
     figures = tuple(compare_metrics(first, second))
     stream = io.StringIO()
-    print_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures), stream)
+    print_comparison(ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures), stream)
     assert "Latency, node # to node # (16)  1.10x to 1.25x  first better" in stream.getvalue()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calibration.judge.detector import DRIFT_NIGHTS, MIN_VALUES
-from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.drift import Analysis, DriftChange, analyse
 from tests.unit.simulated_nights import DATE_TOLERANCE, SHIFT, generate, with_shift
 
 
@@ -217,7 +217,7 @@ def test_constant_values_have_no_change(value: float) -> None:
 
 def test_a_noiseless_step_has_its_exact_size() -> None:
     (change,) = one([5.0] * 20 + [6.0] * 10).changes
-    assert change == Change("level", 20, 5.0, 6.0, pytest.approx(0.2), pytest.approx((0.2, 0.2)))
+    assert change == DriftChange("level", 20, 5.0, 6.0, pytest.approx(0.2), pytest.approx((0.2, 0.2)))
 
 
 def test_a_change_from_zero_has_no_relative_size() -> None:

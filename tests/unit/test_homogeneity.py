@@ -10,7 +10,7 @@ import pytest
 from scipy.special import stdtr, stdtrit
 
 from calibration.context.facts import CLOCK
-from calibration.judge.drift import Analysis, Change, Flips
+from calibration.judge.drift import Analysis, DriftChange, Flips
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out, levels_of
 from calibration.judge.tolerances import Tolerances
@@ -57,7 +57,7 @@ def judged(
         series.append(Series((testbeds or {}).get(sut, "testbed1"), sut, metric, units, "lower"))
         analyses.append(
             Analysis(
-                changes=(Change("level", start, 1.0, 1.1, 0.1, (0.09, 0.11)),) if start else (),
+                changes=(DriftChange("level", start, 1.0, 1.1, 0.1, (0.09, 0.11)),) if start else (),
                 flips=Flips(0, 95.0, 105.0, 0.5) if sut in flips else None,
                 level=float(np.median(stretch)) if len(stretch) else np.nan,
                 spread=float(np.std(stretch, ddof=1) / np.mean(stretch)) if stretch.any() and len(stretch) > 1 else 0.0,

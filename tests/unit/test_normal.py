@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from calibration.base.errors import InputError
 from calibration.base.places import SHARE
 from calibration.references.library import FOLDER, PUBLISHED, library, published, read_file
-from calibration.references.matching import Compared, normal, unusual_by
+from calibration.references.matching import ComparedMetric, normal, unusual_by
 from calibration.references.metrics import OWN, QUANTITIES, TOOLS
-from calibration.references.model import Figure, Machine, Memory, ReferenceFile, processor_key
+from calibration.references.model import Figure, Memory, ReferenceFile, ReferenceMachine, processor_key
 from calibration.references.observed import observed, subject_of
 from calibration.results.model import RunDocument
 from tests.hardware import PROCESSOR, SOURCE, library_of, machine, on_metal
@@ -33,7 +33,9 @@ def _run() -> RunDocument:
     )
 
 
-def compared(document: RunDocument, *machines: Machine, metric: str = "idle_latency_local_ns") -> Compared:
+def compared(
+    document: RunDocument, *machines: ReferenceMachine, metric: str = "idle_latency_local_ns"
+) -> ComparedMetric:
     found = normal(document, library_of(*machines)).of(metric)  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -132,7 +134,7 @@ def test_a_machine_or_a_figure_given_twice_is_refused() -> None:
         ReferenceFile(source=SOURCE, machines=(one, one))
     ReferenceFile(source=SOURCE, machines=(one, one.model_copy(update={"name": "t/2"})))
     with pytest.raises(ValidationError, match="idle_latency_local_ns"):
-        Machine(**one.model_dump() | {"figures": (*one.figures, *one.figures)})
+        ReferenceMachine(**one.model_dump() | {"figures": (*one.figures, *one.figures)})
 
 
 TEXT = """source: {title: Example, date: 2026-01-31, date_is: measured, licence: CC0-1.0}

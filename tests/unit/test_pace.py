@@ -50,7 +50,7 @@ def test_an_interrupted_run_is_compared_with_the_rounds_that_it_has() -> None:
     document = lasting(0.5)
     assert document.plan is not None
     steps = tuple(step.model_copy(update={"rounds": 6}) for step in document.plan.steps)
-    measurements = tuple(each.model_copy(update={"rounds": (1, 2, 3)}) for each in document.measurements)
+    measurements = tuple(item.model_copy(update={"rounds": (1, 2, 3)}) for item in document.measurements)
     update = {"plan": document.plan.model_copy(update={"steps": steps}), "measurements": measurements}
     announced_s, took_s = pace(document.model_copy(update=update)) or (0, 0)
     assert took_s == pytest.approx(announced_s)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibration.base.statistics import estimate
-from calibration.judge.drift import Change
+from calibration.judge.drift import DriftChange
 from calibration.judge.prediction import (
     Level,
     NightlyHistory,
@@ -23,7 +23,7 @@ from tests.unit.histories import noise, shift, steady
 
 def nights(
     figures: Sequence[float | None],
-    changes: tuple[Change, ...] = (),
+    changes: tuple[DriftChange, ...] = (),
     *,
     half_width: float | None = None,
     coverage: float | None = None,

@@ -68,7 +68,7 @@ def step_of(width: str) -> Step:
     return Step(
         id=f"traffic_shape-{width}",
         kind="traffic_shape",
-        title="Traffic shape",
+        title="Access pattern",
         argv=("sutprobe", "bandwidth"),
         cpus=(0, 1),
         memory_bytes={},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibration.judge.drift import Analysis, Change, Flips
+from calibration.judge.drift import Analysis, DriftChange, Flips
 from calibration.judge.events import find_events
 from calibration.judge.night import Judgement
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
@@ -186,7 +186,7 @@ def lab(suts: int, factor: float) -> Judgement:
     keys = [("lab", f"t{number:02}", CLOCK) for number in range(suts)]
     rows = {key: [*noise(20, seed=number), *noise(10, 100.0 * factor)] for number, key in enumerate(keys)}
     past = history(rows, unit="MB/s", facts={0: {**FACTS, "kernel": "6.1"}, 20: {**FACTS, "kernel": "6.2"}})
-    change: tuple[Change, ...] = (shift(20, 100.0, 100.0 * factor),)
+    change: tuple[DriftChange, ...] = (shift(20, 100.0, 100.0 * factor),)
     analyses = [steady(row, change) for row in past.values.tolist()]
     return judged(past, analyses)
 

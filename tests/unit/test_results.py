@@ -15,7 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.tuning import Change, Unrestored
+from calibration.base.tuning import SettingChange, Unrestored
 from calibration.finish import finish
 from calibration.gates.rules import check_errors
 from calibration.measurements.evidence import undisturbed
@@ -88,7 +88,7 @@ def end_step(begun: BegunRun, step_id: str, *, rounds: int | None = None, **chan
         append_record(begun.directory, StepRecord.model_validate(record))
 
 
-def change(**fields: Any) -> Change:
+def change(**fields: Any) -> SettingChange:
     """Return a changed setting that was not restored."""
     governor = {
         "setting": "governor",
@@ -96,7 +96,7 @@ def change(**fields: Any) -> Change:
         "before": "schedutil",
         "wanted": "performance",
     }
-    return Change(**{**governor, "after": "performance", "restored": None, "restored_by": None, **fields})
+    return SettingChange(**{**governor, "after": "performance", "restored": None, "restored_by": None, **fields})
 
 
 def test_committed_schema_matches_the_model() -> None:

@@ -168,6 +168,6 @@ def test_what_went_with_a_figure_over_the_rounds_is_named() -> None:
     (point,) = read_result(ProbeDocument.merged(documents), LatencyResult).points
     found = estimate_of(point.placements, lambda placement: placement.windows_ns, "ns", 0.01)
     (flag,) = [flag for flag in found.flags if flag.code == "NOT_STATIONARY"]
-    assert "from 110 in the first to 160 in the last; with it went the temperature in °C from 41 to 46" in flag.reason
+    assert "110 in the first to 160 in the last; with it changed the temperature in °C from 41 to 46" in flag.reason
     assert "clock" not in flag.reason
     assert beside(point.placements)["rounds"] == [1, 2, 3, 4, 5, 6]

@@ -93,7 +93,7 @@ RULES: Final = (
     ),
     Rule(
         "thp_always",
-        "Give transparent huge pages only to programs that ask",
+        "Set transparent huge pages to madvise",
         "transparent huge pages are set to always",
         "AnonHugePages at the capture, and the latencies on both sizes of ``page_sizes``",
         THP,
@@ -195,7 +195,7 @@ RULES: Final = (
     ),
     Rule(
         "rcu_expedited",
-        "Do not expedite RCU",
+        "Disable expedited RCU grace periods",
         _traced_condition("expedited RCU that the command line does not prevent"),
         OF_TRACE,
         PARAMETERS,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from calibration.base.console import console as console_on
 from calibration.base.text import visible
-from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome, times
+from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.judge.words import amount, changed_fact
 
 MAX_METRICS: Final = 12
@@ -27,7 +27,7 @@ MAX_LIKE: Final = 3
 """More metrics than this that differ only in a number share one line."""
 
 
-def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = False) -> None:
+def print_comparison(compared: ComparedRuns, stream: IO[str], *, everything: bool = False) -> None:
     """Print *compared* on *stream*: the largest ratios on one screen, or with *everything* every metric."""
     console = console_on(stream)
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
@@ -86,7 +86,7 @@ def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
     return title, times(ratios[0]) if ratios else "", " -> ".join(values), verdict
 
 
-def _print_facts(console: Console, compared: Compared, *, everything: bool) -> None:
+def _print_facts(console: Console, compared: ComparedRuns, *, everything: bool) -> None:
     lines = [
         f"{fact.fact}: {changed_fact(fact.first, fact.second)}" + (f"  (explains {fact.moves})" if fact.moves else "")
         for fact in compared.facts

@@ -91,103 +91,105 @@ void make_gap(struct made_gaps *made, uint64_t ticks)
 	}
 }
 
-static void steal(struct log *log)
+static void busy_wait(struct log *log)
 {
 	make_gap(&log->made, log->busy);
 }
 
 static void handle(int number)
 {
-	steal(&logs[number - SIGRTMIN]);
+	busy_wait(&logs[number - SIGRTMIN]);
 }
 
 /* One measured thread and what interrupts it. */
-struct scene {
-	bool rival;
+struct fixture {
+	bool injector;
 	unsigned cpu;
 	double seconds;
 	struct gaps gaps;
 	timer_t timers[ALL];
 	size_t timer_count;
-	pthread_t rivals[ALL];
-	size_t rival_count;
+	pthread_t injectors[ALL];
+	size_t injector_count;
 	bool real_time;
 	struct timespec from;
 	_Atomic bool over;
 	struct error error;
 };
 
-static struct scene *stage; /* the rivals' way to their scene */
+static struct fixture *injectors_fixture; /* for the injector threads */
 
 static struct timespec later(struct timespec from, double ns)
 {
 	return clock_timespec((uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns);
 }
 
-static void *rival(void *argument)
+static void *injector(void *argument)
 {
 	unsigned train = (unsigned)(uintptr_t)argument;
 	struct error ignored = {0};
-	if (!affinity_pin(stage->cpu, &ignored) || (stage->real_time && !realtime_begin(1, &ignored)))
+	if (!affinity_pin(injectors_fixture->cpu, &ignored) ||
+	    (injectors_fixture->real_time && !realtime_begin(1, &ignored)))
 		return NULL;
-	for (uint64_t cycle = 1; !atomic_load(&stage->over); cycle++) {
-		struct timespec at = later(stage->from, trains[train].offset_ns + (double)cycle * trains[train].period_ns);
+	for (uint64_t cycle = 1; !atomic_load(&injectors_fixture->over); cycle++) {
+		struct timespec at =
+			later(injectors_fixture->from, trains[train].offset_ns + (double)cycle * trains[train].period_ns);
 		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
 			continue;
-		if (!atomic_load(&stage->over))
-			steal(&logs[train]);
+		if (!atomic_load(&injectors_fixture->over))
+			busy_wait(&logs[train]);
 	}
 	return NULL;
 }
 
-static bool start_timers(struct scene *scene)
+static bool start_timers(struct fixture *fixture)
 {
 	for (unsigned i = 0; i < ALL; i++) {
 		struct sigaction action = {.sa_handler = handle};
 		struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + (int)i};
 		struct itimerspec every = {.it_interval = clock_timespec((uint64_t)trains[i].period_ns),
-		                           .it_value = later(scene->from, trains[i].offset_ns + trains[i].period_ns)};
+		                           .it_value = later(fixture->from, trains[i].offset_ns + trains[i].period_ns)};
 		/* One at a time: a handler inside another's would be counted in both. */
 		sigfillset(&action.sa_mask);
 		event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
 		if (sigaction(event.sigev_signo, &action, NULL) != 0 ||
-		    timer_create(CLOCK_MONOTONIC, &event, &scene->timers[i]) != 0)
-			return error_set(&scene->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
-		scene->timer_count++;
-		if (timer_settime(scene->timers[i], TIMER_ABSTIME, &every, NULL) != 0)
-			return error_set(&scene->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
+		    timer_create(CLOCK_MONOTONIC, &event, &fixture->timers[i]) != 0)
+			return error_set(&fixture->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
+		fixture->timer_count++;
+		if (timer_settime(fixture->timers[i], TIMER_ABSTIME, &every, NULL) != 0)
+			return error_set(&fixture->error, ERROR_INTERNAL, "a timer: %s", strerror(errno));
 	}
 	return true;
 }
 
-static bool start_rivals(struct scene *scene)
+static bool start_injectors(struct fixture *fixture)
 {
 	struct sched_param idle = {0};
-	stage = scene;
+	injectors_fixture = fixture;
 	/* Any ordinary thread takes the CPU from an idle-class one at once, which an ordinary one it need not. */
-	if (!scene->real_time && pthread_setschedparam(pthread_self(), SCHED_IDLE, &idle) != 0)
-		return error_set(&scene->error, ERROR_UNSUPPORTED, "neither real-time nor idle-class threads are permitted");
-	for (unsigned i = 0; i < ALL; i++, scene->rival_count++) {
-		int reason = pthread_create(&scene->rivals[i], NULL, rival, (void *)(uintptr_t)i);
+	if (!fixture->real_time && pthread_setschedparam(pthread_self(), SCHED_IDLE, &idle) != 0)
+		return error_set(&fixture->error, ERROR_UNSUPPORTED, "neither real-time nor idle-class threads are permitted");
+	for (unsigned i = 0; i < ALL; i++, fixture->injector_count++) {
+		int reason = pthread_create(&fixture->injectors[i], NULL, injector, (void *)(uintptr_t)i);
 		if (reason)
-			return error_set(&scene->error, ERROR_INTERNAL, "a rival thread: %s", strerror(reason));
+			return error_set(&fixture->error, ERROR_INTERNAL, "a injector thread: %s", strerror(reason));
 	}
 	return true;
 }
 
 static void *act(void *argument)
 {
-	struct scene *scene = argument;
-	if (!affinity_pin(scene->cpu, &scene->error))
+	struct fixture *fixture = argument;
+	if (!affinity_pin(fixture->cpu, &fixture->error))
 		return NULL;
-	clock_gettime(CLOCK_MONOTONIC, &scene->from);
-	if (scene->rival ? start_rivals(scene) : start_timers(scene))
-		gaps_run(&scene->gaps, (uint64_t)(scene->seconds * clock_now_used.hz));
-	for (size_t i = 0; i < scene->timer_count; i++)
-		timer_delete(scene->timers[i]);
-	atomic_store(&scene->over, true);
-	for (size_t i = 0; i < scene->rival_count; i++)
-		pthread_join(scene->rivals[i], NULL);
+	clock_gettime(CLOCK_MONOTONIC, &fixture->from);
+	if (fixture->injector ? start_injectors(fixture) : start_timers(fixture))
+		gaps_run(&fixture->gaps, (uint64_t)(fixture->seconds * clock_now_used.hz));
+	for (size_t i = 0; i < fixture->timer_count; i++)
+		timer_delete(fixture->timers[i]);
+	atomic_store(&fixture->over, true);
+	for (size_t i = 0; i < fixture->injector_count; i++)
+		pthread_join(fixture->injectors[i], NULL);
 	return NULL;
 }
 
@@ -199,36 +201,36 @@ static void *ask_real_time(void *answer)
 	return NULL;
 }
 
-static bool play(struct scene *scene, struct error *error)
+static bool play(struct fixture *fixture, struct error *error)
 {
 	const struct cpu_list *allowed = affinity_allowed();
 	pthread_t thread;
-	scene->cpu = allowed->cpus[allowed->count - 1];
-	if (!gaps_open(&scene->gaps, GAP_RING, 0, error))
+	fixture->cpu = allowed->cpus[allowed->count - 1];
+	if (!gaps_open(&fixture->gaps, GAP_RING, 0, error))
 		return false;
 	/* Half of the shortest injection, and well above a turn. */
-	scene->gaps.threshold_ticks = (uint64_t)(1e-6 * clock_now_used.hz);
+	fixture->gaps.threshold_ticks = (uint64_t)(1e-6 * clock_now_used.hz);
 	for (unsigned i = 0; i < ALL; i++) {
 		logs[i].busy = (uint64_t)(trains[i].busy_ns * clock_now_used.hz / 1e9);
-		logs[i].made.capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
+		logs[i].made.capacity = (size_t)(fixture->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
 		logs[i].made.list = allocate_touched(logs[i].made.capacity, sizeof(*logs[i].made.list));
 		atomic_store(&logs[i].made.count, 0);
 	}
 	int reason = 0;
-	if (scene->rival && (reason = pthread_create(&thread, NULL, ask_real_time, &scene->real_time)) == 0)
+	if (fixture->injector && (reason = pthread_create(&thread, NULL, ask_real_time, &fixture->real_time)) == 0)
 		pthread_join(thread, NULL);
-	if (reason == 0 && (reason = pthread_create(&thread, NULL, act, scene)) == 0)
+	if (reason == 0 && (reason = pthread_create(&thread, NULL, act, fixture)) == 0)
 		pthread_join(thread, NULL);
 	if (reason)
 		return error_set(error, ERROR_INTERNAL, "a thread: %s", strerror(reason));
-	if (scene->error.code != ERROR_NONE)
-		*error = scene->error;
+	if (fixture->error.code != ERROR_NONE)
+		*error = fixture->error;
 	return error->code == ERROR_NONE;
 }
 
-static void scene_free(struct scene *scene)
+static void fixture_free(struct fixture *fixture)
 {
-	gaps_free(&scene->gaps);
+	gaps_free(&fixture->gaps);
 	for (unsigned i = 0; i < ALL; i++) {
 		free(logs[i].made.list);
 		logs[i].made.list = NULL;
@@ -264,14 +266,14 @@ static unsigned injections_in(const struct gap *gap)
 
 /* Gap lengths less the time that the injector itself was busy, in ticks, of gaps with this one injection in them; returns
  * how many. `beside` and `lengths` may be NULL. */
-static size_t beside_of(const struct scene *scene, const struct log *log, double *beside, struct outcome *outcome)
+static size_t beside_of(const struct fixture *fixture, const struct log *log, double *beside, struct outcome *outcome)
 {
 	size_t alone = 0, count = atomic_load(&log->made.count);
 	for (size_t i = WARM_UP; i < count; i++) {
 		const struct gap *made = &log->made.list[i];
-		if (made->at < scene->gaps.begin || made->at + made->ticks > scene->gaps.end)
+		if (made->at < fixture->gaps.begin || made->at + made->ticks > fixture->gaps.end)
 			continue;
-		const struct gap *gap = gap_of(&scene->gaps, made);
+		const struct gap *gap = gap_of(&fixture->gaps, made);
 		if (outcome) {
 			outcome->injected++;
 			outcome->in_gaps += gap != NULL;
@@ -297,10 +299,10 @@ static struct cost cost_of(double *beside, size_t count)
 }
 
 /* What an interruption that does nothing costs. */
-static struct cost empty_cost(const struct scene *scene)
+static struct cost empty_cost(const struct fixture *fixture)
 {
 	double *beside = allocate(logs[EMPTY].made.count, sizeof(*beside));
-	size_t count = beside_of(scene, &logs[EMPTY], beside, NULL);
+	size_t count = beside_of(fixture, &logs[EMPTY], beside, NULL);
 	/* A thread that was hardly given its CPU knows no cost, and then no length is judged. */
 	struct cost cost = count ? cost_of(beside, count) : (struct cost){.spread = clock_now_used.hz};
 	free(beside);
@@ -318,14 +320,14 @@ static const struct period *matching(const struct period *found, size_t count, d
 
 /* The same train as one of those found, of several with like periods (the machine's own tick may be one): that whose gaps
  * hold most of the injections. */
-static const struct period *matching_gaps(const struct scene *scene, unsigned train, const struct period *found,
+static const struct period *matching_gaps(const struct fixture *fixture, unsigned train, const struct period *found,
                                           size_t count, const uint8_t *owner)
 {
 	size_t hits[PERIODS_MAX] = {0}, best = 0;
 	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
-		if (gap && owner[gap - scene->gaps.ring] != PERIODS_NONE)
-			hits[owner[gap - scene->gaps.ring]]++;
+		const struct gap *gap = gap_of(&fixture->gaps, &logs[train].made.list[i]);
+		if (gap && owner[gap - fixture->gaps.ring] != PERIODS_NONE)
+			hits[owner[gap - fixture->gaps.ring]]++;
 	}
 	for (size_t i = 1; i < count; i++)
 		if (hits[i] > hits[best])
@@ -346,12 +348,12 @@ __attribute__((format(printf, 3, 4))) static void judge(struct outcome *outcome,
 }
 
 /* Injections that could not keep their own place in time: what else is in their gap began before them. */
-static size_t merged(const struct scene *scene, unsigned train, double overhead)
+static size_t merged(const struct fixture *fixture, unsigned train, double overhead)
 {
 	size_t sum = 0;
 	double early = overhead + MERGED_US * clock_now_used.hz / 1e6;
 	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
+		const struct gap *gap = gap_of(&fixture->gaps, &logs[train].made.list[i]);
 		sum += gap && ((double)(logs[train].made.list[i].at - gap->at) > early || injections_in(gap) > 1);
 	}
 	return sum;
@@ -377,25 +379,25 @@ static int compare_begin(const void *left, const void *right)
 
 /* Whether the detector can find such a train on this machine: one by arithmetic, half a period later, in place of the real
  * one among all other gaps. */
-static bool findable(const struct scene *scene, unsigned train, double period_ticks)
+static bool findable(const struct fixture *fixture, unsigned train, double period_ticks)
 {
 	const struct log *log = &logs[train];
-	struct gap *gaps = allocate(scene->gaps.kept + log->made.count, sizeof(*gaps));
-	uint8_t *owner = allocate(scene->gaps.kept + log->made.count, 1);
+	struct gap *gaps = allocate(fixture->gaps.kept + log->made.count, sizeof(*gaps));
+	uint8_t *owner = allocate(fixture->gaps.kept + log->made.count, 1);
 	struct period found[PERIODS_MAX];
 	size_t count = 0;
 	for (size_t i = 0; i < log->made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &log->made.list[i]);
+		const struct gap *gap = gap_of(&fixture->gaps, &log->made.list[i]);
 		if (gap)
-			owner[gap - scene->gaps.ring] = 1;
+			owner[gap - fixture->gaps.ring] = 1;
 		uint64_t begin = log->made.list[0].at + (uint64_t)(((double)i + 0.5) * period_ticks);
 		/* As with the real ones: inside a gap that is already there it would not be a gap of its own. */
-		if (!gap_of(&scene->gaps, &(struct gap){.at = begin}))
+		if (!gap_of(&fixture->gaps, &(struct gap){.at = begin}))
 			gaps[count++] = (struct gap){begin, log->busy};
 	}
-	for (size_t i = 0; i < scene->gaps.kept; i++)
+	for (size_t i = 0; i < fixture->gaps.kept; i++)
 		if (!owner[i])
-			gaps[count++] = scene->gaps.ring[i];
+			gaps[count++] = fixture->gaps.ring[i];
 	qsort(gaps, count, sizeof(*gaps), compare_begin);
 	count = periods_find(gaps, count, clock_now_used.hz / 1e6, found, owner);
 	free(gaps);
@@ -403,11 +405,11 @@ static bool findable(const struct scene *scene, unsigned train, double period_ti
 	return matching(found, count, period_ticks) != NULL;
 }
 
-static void judge_period(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
-                         const uint8_t *owner, double overhead)
+static void judge_period(struct outcome *outcome, const struct fixture *fixture, const struct period *found,
+                         size_t count, const uint8_t *owner, double overhead)
 {
 	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
-	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
+	const struct period *period = matching_gaps(fixture, outcome->train, found, count, owner);
 	size_t all = logs[outcome->train].made.count, late = all - kept_time(&logs[outcome->train], ticks);
 	if (period) {
 		outcome->period_ns = clock_ns(period->ticks);
@@ -418,17 +420,18 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 		      late, all);
 		return;
 	}
-	size_t hidden = merged(scene, outcome->train, overhead);
+	size_t hidden = merged(fixture, outcome->train, overhead);
 	outcome->hidden = hidden * 20 > outcome->injected;
 	if (!period || fabs(period->ticks / ticks - 1) > PERIOD_TOLERANCE) {
-		bool told = hidden * 5 <= outcome->injected && findable(scene, outcome->train, ticks);
+		bool told = hidden * 5 <= outcome->injected && findable(fixture, outcome->train, ticks);
 		judge(outcome, told ? VERDICT_MISSED : VERDICT_INCONCLUSIVE,
 		      "the period is %.0f ns, found %.0f; %zu of %zu injections shared their gap with something earlier%s",
 		      trains[outcome->train].period_ns, outcome->period_ns, hidden, outcome->injected,
 		      told ? "" : ", or the other gaps hide any such train");
 		return;
 	}
-	double others = (double)(scene->gaps.kept - (size_t)period->gaps) / (double)(scene->gaps.end - scene->gaps.begin);
+	double others =
+		(double)(fixture->gaps.kept - (size_t)period->gaps) / (double)(fixture->gaps.end - fixture->gaps.begin);
 	double chance = 2 * period->window_ticks * others * (double)period->cycles;
 	double injected = (double)outcome->injected, gaps = (double)period->gaps;
 	double margin = COUNT_TOLERANCE * injected + WARM_UP + 1;
@@ -441,15 +444,15 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 	      outcome->injected, (unsigned long long)period->gaps, late, hidden, chance);
 }
 
-static void judge_train(struct outcome *outcome, const struct scene *scene, const struct period *found, size_t count,
-                        const uint8_t *owner, const struct cost *cost)
+static void judge_train(struct outcome *outcome, const struct fixture *fixture, const struct period *found,
+                        size_t count, const uint8_t *owner, const struct cost *cost)
 {
 	const struct log *log = &logs[outcome->train];
 	double busy = trains[outcome->train].busy_ns * clock_now_used.hz / 1e9;
 	double *beside = allocate(log->made.count, sizeof(*beside));
 	outcome->overhead_ns = clock_ns(cost->median);
 	outcome->overhead_spread_ns = clock_ns(cost->spread);
-	outcome->alone = beside_of(scene, log, beside, outcome);
+	outcome->alone = beside_of(fixture, log, beside, outcome);
 	if (outcome->injected < 5)
 		judge(outcome, VERDICT_INCONCLUSIVE, "only %zu injections in the time watched, at least 5 are needed",
 		      outcome->injected);
@@ -470,38 +473,38 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 			      outcome->overhead_spread_ns);
 	}
 	free(beside);
-	judge_period(outcome, scene, found, count, owner, cost->median);
+	judge_period(outcome, fixture, found, count, owner, cost->median);
 }
 
-static bool attempt(bool by_rival, struct outcome *made, struct error *error)
+static bool attempt(bool by_injector, struct outcome *made, struct error *error)
 {
-	struct scene scene = {.rival = by_rival, .seconds = injection_s};
-	if (play(&scene, error)) {
-		struct cost cost = empty_cost(&scene);
+	struct fixture fixture = {.injector = by_injector, .seconds = injection_s};
+	if (play(&fixture, error)) {
+		struct cost cost = empty_cost(&fixture);
 		struct period found[PERIODS_MAX];
-		uint8_t *owner = allocate(scene.gaps.kept, sizeof(*owner));
-		size_t count = periods_find(scene.gaps.ring, scene.gaps.kept, clock_now_used.hz / 1e6, found, owner);
+		uint8_t *owner = allocate(fixture.gaps.kept, sizeof(*owner));
+		size_t count = periods_find(fixture.gaps.ring, fixture.gaps.kept, clock_now_used.hz / 1e6, found, owner);
 		for (unsigned t = 0; t < TRAINS; t++) {
-			made[t] = (struct outcome){.mechanism = !by_rival         ? "signal"
-			                                        : scene.real_time ? "rival, real-time"
-			                                                          : "rival, over idle class",
+			made[t] = (struct outcome){.mechanism = !by_injector        ? "signal"
+			                                        : fixture.real_time ? "injector, real-time"
+			                                                            : "injector, over idle class",
 			                           .train = t};
-			judge_train(&made[t], &scene, found, count, owner, &cost);
+			judge_train(&made[t], &fixture, found, count, owner, &cost);
 		}
 		free(owner);
 	}
-	scene_free(&scene);
+	fixture_free(&fixture);
 	return error->code == ERROR_NONE;
 }
 
-static bool inject(bool by_rival, struct error *error)
+static bool inject(bool by_injector, struct error *error)
 {
 	struct outcome best[TRAINS] = {0};
 	bool again = true;
 	/* What the loop does wrong it does in every try; a busy machine does not hit the same train each time. */
 	for (unsigned number = 0; again && number < TRIES && !stop_error(error); number++) {
 		struct outcome made[TRAINS] = {0};
-		if (!attempt(by_rival, made, error))
+		if (!attempt(by_injector, made, error))
 			return false;
 		again = false;
 		for (unsigned t = 0; t < TRAINS; t++) {
@@ -526,7 +529,7 @@ bool injection_by_signal(struct error *error)
 	return inject(false, error);
 }
 
-bool injection_by_rival(struct error *error)
+bool injection_by_injector(struct error *error)
 {
 	return inject(true, error);
 }

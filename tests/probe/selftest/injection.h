@@ -29,8 +29,8 @@ void make_gap(struct made_gaps *made, uint64_t ticks);
 extern double injection_s;
 
 /* 5 us at 1 kHz, 20 us at 250 Hz and 200 us at 10 Hz at the same time: by timer signals on the measuring thread, and by
- * rival threads on its CPU. False when something was missed that this machine let be found. */
+ * injector threads on its CPU. False when something was missed that this machine let be found. */
 bool injection_by_signal(struct error *error);
-bool injection_by_rival(struct error *error);
+bool injection_by_injector(struct error *error);
 /* What was found of each train so far, as a member "injections". */
 void injection_write(struct json *json);

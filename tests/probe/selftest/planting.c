@@ -40,7 +40,7 @@ static const struct {
 	[PLANT_TIMER] = {"timer that signals a bound thread", "planted-timer", 50e3, 10e6, CAUSE_TIMER, "hrtimer",
 	                 "posix_timer_fn"},
 	[PLANT_TASK] = {"bound thread", "planted-task", 300e3, 25e6, CAUSE_TASK, "planted-task", NULL},
-	[PLANT_IPI] = {"interrupts by another CPU (counter read)", "planted-ipi", 0, 5e6, CAUSE_IPI, "unction call",
+	[PLANT_IPI] = {"interrupts by another CPU (counter read)", "planted-ipi", 0, 5e6, CAUSE_IPI, "function call",
 	               "__perf_event_read"},
 };
 
@@ -52,7 +52,7 @@ static struct plant {
 	uint64_t planted, found;
 	bool ours; /* nobody else's can be among the found */
 	double planted_ns, found_ns;
-} grown[PLANTS];
+} running[PLANTS];
 
 static struct {
 	unsigned cpu;
@@ -65,7 +65,7 @@ static struct {
 	struct causes causes;
 	double busy;
 	struct error error;
-} scene;
+} fixture;
 
 static void spin(struct plant *plant, double ns)
 {
@@ -86,8 +86,8 @@ static void run_timer(struct plant *plant)
 	if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
 		return;
 	bool running = timer_settime(timer, 0, &every, NULL) == 0;
-	while (running && !atomic_load(&scene.over))
-		if (sigtimedwait(&set, NULL, &longest) == SIGRTMIN && !atomic_load(&scene.over))
+	while (running && !atomic_load(&fixture.over))
+		if (sigtimedwait(&set, NULL, &longest) == SIGRTMIN && !atomic_load(&fixture.over))
 			spin(plant, plants[PLANT_TIMER].busy_ns);
 	timer_delete(timer);
 }
@@ -95,9 +95,9 @@ static void run_timer(struct plant *plant)
 static void run_task(struct plant *plant)
 {
 	const struct timespec pause = clock_timespec((uint64_t)plants[PLANT_TASK].period_ns);
-	while (!atomic_load(&scene.over)) {
+	while (!atomic_load(&fixture.over)) {
 		nanosleep(&pause, NULL);
-		if (!atomic_load(&scene.over))
+		if (!atomic_load(&fixture.over))
 			spin(plant, plants[PLANT_TASK].busy_ns);
 	}
 }
@@ -108,11 +108,11 @@ static void run_ipi(struct plant *plant)
 	const struct timespec pause = clock_timespec((uint64_t)plants[PLANT_IPI].period_ns);
 	struct perf_event_attr counter = {
 		.type = PERF_TYPE_SOFTWARE, .size = sizeof(counter), .config = PERF_COUNT_SW_DUMMY};
-	int descriptor = (int)syscall(SYS_perf_event_open, &counter, -1, (int)scene.cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	int descriptor = (int)syscall(SYS_perf_event_open, &counter, -1, (int)fixture.cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	uint64_t value;
 	if (descriptor < 0)
 		return;
-	while (!atomic_load(&scene.over)) {
+	while (!atomic_load(&fixture.over)) {
 		nanosleep(&pause, NULL);
 		if (read(descriptor, &value, sizeof(value)) == (ssize_t)sizeof(value))
 			spin(plant, 0);
@@ -123,15 +123,15 @@ static void run_ipi(struct plant *plant)
 static void *grow(void *argument)
 {
 	struct plant *plant = argument;
-	size_t kind = (size_t)(plant - grown);
+	size_t kind = (size_t)(plant - running);
 	struct error ignored = {0};
 	(void)prctl(PR_SET_NAME, plants[kind].task);
 	if (kind == PLANT_IPI) {
-		affinity_avoid(0, &scene.measured);
+		affinity_avoid(0, &fixture.measured);
 		run_ipi(plant);
 		return NULL;
 	}
-	if (!affinity_pin(scene.cpu, &ignored) || !realtime_begin(1, &ignored))
+	if (!affinity_pin(fixture.cpu, &ignored) || !realtime_begin(1, &ignored))
 		return NULL;
 	if (kind == PLANT_TIMER)
 		run_timer(plant);
@@ -143,9 +143,9 @@ static void *grow(void *argument)
 static void *watch(void *argument)
 {
 	double seconds = *(double *)argument;
-	scene.thread = (int)syscall(SYS_gettid);
-	if (affinity_pin(scene.cpu, &scene.error))
-		gaps_run(&scene.gaps, (uint64_t)(seconds * clock_now_used.hz));
+	fixture.thread = (int)syscall(SYS_gettid);
+	if (affinity_pin(fixture.cpu, &fixture.error))
+		gaps_run(&fixture.gaps, (uint64_t)(seconds * clock_now_used.hz));
 	return NULL;
 }
 
@@ -154,25 +154,25 @@ static bool play(double seconds, struct error *error)
 	pthread_t watching;
 	int reason = 0;
 	double shortest = THRESHOLD_NS * clock_now_used.hz / 1e9, turns = THRESHOLD_TURNS * gaps_turns().median;
-	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
+	fixture.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
 	for (size_t i = 0; i < PLANTS; i++) {
-		grown[i].made.capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
-		grown[i].made.list = allocate(grown[i].made.capacity, sizeof(struct gap));
+		running[i].made.capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
+		running[i].made.list = allocate(running[i].made.capacity, sizeof(struct gap));
 	}
 	for (size_t i = 0; i < PLANTS && reason == 0; i++)
-		if ((i != PLANT_IPI || scene.other_cpu) &&
-		    (reason = pthread_create(&grown[i].thread, NULL, grow, &grown[i])) == 0)
-			grown[i].started = true;
+		if ((i != PLANT_IPI || fixture.other_cpu) &&
+		    (reason = pthread_create(&running[i].thread, NULL, grow, &running[i])) == 0)
+			running[i].started = true;
 	if (reason == 0 && (reason = pthread_create(&watching, NULL, watch, &seconds)) == 0)
 		pthread_join(watching, NULL);
-	atomic_store(&scene.over, true);
+	atomic_store(&fixture.over, true);
 	for (size_t i = 0; i < PLANTS; i++)
-		if (grown[i].started)
-			pthread_join(grown[i].thread, NULL);
+		if (running[i].started)
+			pthread_join(running[i].thread, NULL);
 	if (reason)
 		return error_set(error, ERROR_INTERNAL, "a thread: %s", strerror(reason));
-	if (scene.error.code != ERROR_NONE)
-		*error = scene.error;
+	if (fixture.error.code != ERROR_NONE)
+		*error = fixture.error;
 	return error->code == ERROR_NONE;
 }
 
@@ -180,24 +180,24 @@ static bool play(double seconds, struct error *error)
 static void compare(void)
 {
 	for (size_t p = 0; p < PLANTS; p++) {
-		struct plant *plant = &grown[p];
+		struct plant *plant = &running[p];
 		size_t count = atomic_load(&plant->made.count);
 		bool functions = false;
 		for (size_t i = 0; i < count; i++) {
 			const struct gap *gap = &plant->made.list[i];
-			if (gap->at < scene.gaps.begin || gap->at + gap->ticks > scene.gaps.end)
+			if (gap->at < fixture.gaps.begin || gap->at + gap->ticks > fixture.gaps.end)
 				continue;
 			plant->planted++;
 			plant->planted_ns += clock_ns((double)gap->ticks);
 		}
-		for (size_t i = 0; i < scene.causes.count && plants[p].function; i++)
-			functions = functions || !strcmp(scene.causes.list[i].function, plants[p].function);
-		for (size_t i = 0; i < scene.causes.count; i++) {
-			const struct cause *cause = &scene.causes.list[i];
+		for (size_t i = 0; i < fixture.causes.count && plants[p].function; i++)
+			functions = functions || !strcmp(fixture.causes.list[i].function, plants[p].function);
+		for (size_t i = 0; i < fixture.causes.count; i++) {
+			const struct cause *cause = &fixture.causes.list[i];
 			/* Older kernels tell no functions. Other architectures have "Function call interrupts"; POWER has one IPI
 			 * for everything. */
 			bool same = functions ? !strcmp(cause->function, plants[p].function)
-			                      : strstr(cause->name, plants[p].name) || !strncmp(cause->name, "IPI", 3);
+			                      : strcasestr(cause->name, plants[p].name) || !strncmp(cause->name, "IPI", 3);
 			if (cause->class == plants[p].class && same) {
 				plant->found += cause->events;
 				/* Several threads of one name have no number; and timers and interrupts are of whoever asks. */
@@ -206,18 +206,18 @@ static void compare(void)
 			}
 		}
 	}
-	for (size_t i = 0; i < scene.causes.count; i++)
-		if (scene.causes.list[i].class == CAUSE_TASK && strncmp(scene.causes.list[i].name, "planted-", 8) != 0)
-			scene.busy += scene.causes.list[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
+	for (size_t i = 0; i < fixture.causes.count; i++)
+		if (fixture.causes.list[i].class == CAUSE_TASK && strncmp(fixture.causes.list[i].name, "planted-", 8) != 0)
+			fixture.busy += fixture.causes.list[i].ticks / (double)(fixture.gaps.end - fixture.gaps.begin);
 }
 
 static bool judge(char *note, size_t size, struct error *error)
 {
 	for (size_t p = 0; p < PLANTS; p++) {
-		double planted = (double)grown[p].planted, found = (double)grown[p].found;
-		if (!grown[p].planted)
+		double planted = (double)running[p].planted, found = (double)running[p].found;
+		if (!running[p].planted)
 			snprintf(note, size, "nothing was planted of: %s", plants[p].what);
-		else if (found < FOUND_MIN * planted - CUT_OFF || (grown[p].ours && found > FOUND_MAX * planted + CUT_OFF))
+		else if (found < FOUND_MIN * planted - CUT_OFF || (running[p].ours && found > FOUND_MAX * planted + CUT_OFF))
 			return error_set(error, ERROR_CHECK_FAILED, "%s: %.0f planted, %.0f traced", plants[p].what, planted,
 			                 found);
 	}
@@ -227,45 +227,45 @@ static bool judge(char *note, size_t size, struct error *error)
 bool planting_check(double seconds, char *note, size_t size, struct error *error)
 {
 	const struct cpu_list *allowed = affinity_allowed();
-	scene.cpu = allowed->cpus[allowed->count - 1];
-	scene.other_cpu = allowed->count > 1;
-	cpu_list_add(&scene.measured, scene.cpu);
-	if (!tracing_open(&scene.tracing, &scene.measured)) {
-		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
+	fixture.cpu = allowed->cpus[allowed->count - 1];
+	fixture.other_cpu = allowed->count > 1;
+	cpu_list_add(&fixture.measured, fixture.cpu);
+	if (!tracing_open(&fixture.tracing, &fixture.measured)) {
+		snprintf(note, size, "nothing was planted: %s", fixture.tracing.refused);
 		return true;
 	}
-	bool good = gaps_open(&scene.gaps, GAP_RING, 0, error);
-	if (good && tracing_start(&scene.tracing)) {
+	bool good = gaps_open(&fixture.gaps, GAP_RING, 0, error);
+	if (good && tracing_start(&fixture.tracing)) {
 		good = play(seconds, error);
-		tracing_stop(&scene.tracing);
-		struct trace_clock clock = tracing_clock(&scene.tracing);
-		FILE *text = good ? tracing_text(&scene.tracing, scene.cpu) : NULL;
-		if (good && (!text || !causes_read(&scene.causes, text, scene.gaps.ring, scene.gaps.kept, scene.thread, false,
-		                                   &clock, tracing_lost(&scene.tracing, scene.cpu) > 0)))
+		tracing_stop(&fixture.tracing);
+		struct trace_clock clock = tracing_clock(&fixture.tracing);
+		FILE *text = good ? tracing_text(&fixture.tracing, fixture.cpu) : NULL;
+		if (good && (!text || !causes_read(&fixture.causes, text, fixture.gaps.ring, fixture.gaps.kept, fixture.thread,
+		                                   false, &clock, tracing_lost(&fixture.tracing, fixture.cpu) > 0)))
 			good = error_set(error, ERROR_INTERNAL, "reading what was traced: %s", strerror(errno));
 		if (text)
 			(void)fclose(text);
 		if (good) {
-			scene.made = true;
+			fixture.made = true;
 			compare();
 			good = judge(note, size, error);
 		}
 	} else if (good) {
-		snprintf(note, size, "nothing was planted: %s", scene.tracing.refused);
+		snprintf(note, size, "nothing was planted: %s", fixture.tracing.refused);
 	}
-	tracing_close(&scene.tracing);
+	tracing_close(&fixture.tracing);
 	return good;
 }
 
 void planting_write(struct json *json)
 {
-	if (!json_object_known(json, "plantings", scene.made))
+	if (!json_object_known(json, "plantings", fixture.made))
 		return;
-	json_u64(json, "cpu", scene.cpu);
-	json_f64(json, "wall_s", clock_ns((double)(scene.gaps.end - scene.gaps.begin)) / 1e9);
+	json_u64(json, "cpu", fixture.cpu);
+	json_f64(json, "wall_s", clock_ns((double)(fixture.gaps.end - fixture.gaps.begin)) / 1e9);
 	json_array_begin(json, "plants");
 	for (size_t p = 0; p < PLANTS; p++) {
-		const struct plant *plant = &grown[p];
+		const struct plant *plant = &running[p];
 		json_object_begin(json, NULL);
 		json_text(json, "planted", plants[p].what);
 		json_u64(json, "planted_events", plant->planted);
@@ -275,9 +275,16 @@ void planting_write(struct json *json)
 		json_object_end(json);
 	}
 	json_array_end(json);
+<<<<<<< Updated upstream
 	json_f64(json, "other_threads_share", scene.busy);
 	json_u64(json, "explained_gaps", scene.causes.gaps);
 	json_f64(json, "explained_ns", clock_ns(scene.causes.ticks));
 	causes_write(json, &scene.causes);
+=======
+	json_f64(json, "other_threads_share", fixture.busy);
+	json_u64(json, "told_gaps", fixture.causes.gaps);
+	json_f64(json, "told_ns", clock_ns(fixture.causes.ticks));
+	causes_write(json, &fixture.causes);
+>>>>>>> Stashed changes
 	json_object_end(json);
 }

@@ -38,7 +38,7 @@ static const struct {
 	{"interleave", case_interleave},
 	{"gap_books", case_gap_books},
 	{"gap_injection", injection_by_signal},
-	{"gap_rival", injection_by_rival},
+	{"gap_injector", injection_by_injector},
 	{"trace_planted", case_trace_planted},
 	{"core_work", case_core_work},
 	{"kernels", case_kernels},

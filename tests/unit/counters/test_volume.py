@@ -7,9 +7,9 @@ import pytest
 
 from calibration.counters.volume import (
     CountedBytes,
+    CounterReading,
     DirectionBytes,
     Moved,
-    Reading,
     Unit,
     counted_bytes,
     counted_flags,
@@ -49,17 +49,17 @@ def counted(name: str, count: float | None, **changes: Any) -> Counted:
     return Counted(**{**fields, **changes})
 
 
-def reading(*events: Counted, refused: tuple[Refused, ...] = (), **changes: Any) -> Reading:
+def reading(*events: Counted, refused: tuple[Refused, ...] = (), **changes: Any) -> CounterReading:
     fields: dict[str, Any] = {
         "counters": Counters(background_s=1.0, events=events, refused=refused),
         "moved": moved_per_step(WRITE),
         "per_step": True,
         "shares": {0: 1.0},
     }
-    return Reading(**{**fields, **changes})
+    return CounterReading(**{**fields, **changes})
 
 
-def of(readings: list[Reading], units: dict[str, Unit] | None = None) -> CountedBytes:
+def of(readings: list[CounterReading], units: dict[str, Unit] | None = None) -> CountedBytes:
     found = counted_bytes(readings, units or READS_AND_WRITES, lambda cpu: SOCKETS[cpu])
     assert found is not None
     return found
