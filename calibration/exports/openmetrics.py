@@ -8,10 +8,13 @@ CPUs have no label: of a metric of each CPU, the worst CPU counts. A nightly run
 150 + 4 N^2 samples, whatever its number of CPUs.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, get_args
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from calibration.exports.families import PREFIX
 from calibration.exports.history import Value, values
@@ -28,29 +31,16 @@ TIME: Final = f"{PREFIX}_measurement_timestamp_seconds"
 Labels = tuple[tuple[str, str], ...]
 
 
-class _Gauge:
-    """A metric family: its description, and its samples by labels."""
+class _Gauges(defaultdict[tuple[str, str, str], dict[Labels, float]]):
+    """Samples by labels, of each family by its name, unit and meaning."""
 
-    def __init__(self, unit: str, meaning: str) -> None:
-        self.unit = unit
-        self.meaning = meaning
-        self.samples: dict[Labels, float] = {}
-
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of the family *name*."""
-        yield f"# HELP {name} {_escaped(self.meaning)}"
-        yield f"# TYPE {name} gauge"
-        if self.unit:
-            yield f"# UNIT {name} {self.unit}"
-        for labels, value in sorted(self.samples.items()):
-            pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-            yield f"{name}{{{pairs}}} {value!r}"
-
-
-class _Gauges(dict[str, _Gauge]):
-    def add(self, name: str, unit: str, meaning: str, labels: Labels, value: float) -> None:
-        """Add a sample to the family *name*."""
-        self.setdefault(name, _Gauge(unit, meaning)).samples[labels] = value
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families, sorted."""
+        for (name, unit, meaning), samples in sorted(self.items()):
+            family = Metric(name, meaning, "gauge", unit)
+            for labels, value in sorted(samples.items()):
+                family.add_sample(name, dict(labels), value)
+            yield family
 
 
 def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
@@ -59,12 +49,12 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     Raises like ``read_history``.
     """
     nights = read_nights(results)
-    gauges = _Gauges()
+    gauges = _Gauges(dict)
     if nights is not None:
         for item in values(results, left_out, newest_of=_add_states(gauges, nights)):
             _add_value(gauges, item)
-    lines = [line for name in sorted(gauges) for line in gauges[name].lines(name)]
-    return "\n".join((*lines, "# EOF", ""))
+    text: bytes = generate_latest(gauges)  # type: ignore[no-untyped-call] # the library does not declare it
+    return text.decode()
 
 
 def _add_states(gauges: _Gauges, nights: NightlyHistory) -> set[Sut]:
@@ -76,13 +66,12 @@ def _add_states(gauges: _Gauges, nights: NightlyHistory) -> set[Sut]:
         if standing.state != "gone":
             present.add(sut)
         for state in get_args(State):
-            labels = (*own, ("state", state))
             meaning = "1 for the state of the SUT on the newest night, 0 for the others"
-            gauges.add(f"{PREFIX}_sut_state", "", meaning, labels, float(state == standing.state))
+            gauges[f"{PREFIX}_sut_state", "", meaning][*own, ("state", state)] = float(state == standing.state)
         failed = Counter(verdict.check for verdict in nights.of_sut.get(sut, ()) if verdict.outcome == "fail")
         for check in get_args(Check):
             meaning = "verdicts that fail on the newest night"
-            gauges.add(f"{PREFIX}_failed_verdicts", "", meaning, (*own, ("check", check)), float(failed[check]))
+            gauges[f"{PREFIX}_failed_verdicts", "", meaning][*own, ("check", check)] = float(failed[check])
     return present
 
 
@@ -92,13 +81,8 @@ def _add_value(gauges: _Gauges, item: Value) -> None:
     labels: Labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
     meaning = f"{family.meaning}, on the worst CPU" if WORST_OF in family.labelled else family.meaning
     worst = max if family.better == "lower" else min
-    known = gauges[family.name].samples.get(labels, item.value) if family.name in gauges else item.value
-    gauges.add(family.name, family.unit, meaning, labels, worst(known, item.value))
+    samples = gauges[family.name, family.unit, meaning]
+    samples[labels] = worst(samples.get(labels, item.value), item.value)
     labels, when = (*own, ("kind", family.kind)), item.measured_at.timestamp()
-    known = gauges[TIME].samples.get(labels, when) if TIME in gauges else when
-    meaning = "when the SUT's newest metrics of this kind were measured"
-    gauges.add(TIME, "seconds", meaning, labels, max(known, when))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    times = gauges[TIME, "seconds", "when the SUT's newest metrics of this kind were measured"]
+    times[labels] = max(times.get(labels, when), when)

@@ -25,6 +25,7 @@ from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 from pyarrow import parquet
@@ -395,13 +396,13 @@ def test_cpus_make_no_samples(monkeypatch: pytest.MonkeyPatch, results: Path) ->
 
 
 def test_the_worst_of_what_should_be_high_is_the_lowest() -> None:
-    gauges = text_of._Gauges()
+    gauges = text_of._Gauges(dict)
     family = family_of("memory_parallelism.0.in_flight")
     assert family is not None
     family = family._replace(labels=(("cpu", "1"),))
     for value in (20.0, 7.0, 12.0):
         text_of._add_value(gauges, Value("t1", "s1", family, FIRST, value, None, None, "near"))
-    assert list(gauges[family.name].samples.values()) == [7.0]
+    assert list(gauges[family.name, family.unit, family.meaning].values()) == [7.0]
 
 
 def test_a_sut_that_is_gone_has_no_metrics(tmp_path: Path) -> None:
@@ -413,10 +414,8 @@ def test_a_sut_that_is_gone_has_no_metrics(tmp_path: Path) -> None:
 
 
 def test_labels_and_help_are_escaped() -> None:
-    gauges = text_of._Gauges()
     odd = 'a"b\\c\nd\\n'
-    gauges.add("m", "", odd, (("sut", odd),), 1.0)
-    lines = "\n".join((*gauges["m"].lines("m"), "# EOF", ""))
+    lines = generate_latest(text_of._Gauges(dict, {("m", "", odd): {(("sut", odd),): 1.0}})).decode()
     (family,) = read_openmetrics(lines)
     assert family.documentation == odd
     assert family.samples[0].labels == {"sut": odd}
