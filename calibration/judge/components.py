@@ -5,11 +5,11 @@ Two crossed random effects, estimated by the method of moments from unbalanced d
 confidence intervals (Weerahandi, 1993). docs/method/explanation.rst explains the method.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from calibration.base.model import Model
 from calibration.judge.detector import MIN_VALUES, Floats
 
 DRAWS: Final = 4000
@@ -22,8 +22,7 @@ MAX_CORRELATION: Final = 0.98
 """Highest autocorrelation taken into account: beyond it a hundred nights are one."""
 
 
-@dataclass(frozen=True)
-class Share:
+class VarianceShare(Model):
     """A share of the variance, with its 95 % interval."""
 
     value: float
@@ -31,20 +30,19 @@ class Share:
     high: float
 
 
-@dataclass(frozen=True)
-class Components:
+class Variance(Model):
     """Shares of the variance of a test, which add up to 1.
 
-    ``sut``: lasting differences between SUTs. ``night``: what all SUTs share on a night; ``None`` if too few nights
-    have two SUTs. ``rest``: what one SUT does on one night, its own changes included.
+    ``between_suts``: lasting differences. ``nights``: what all SUTs share on a night; ``None`` if too few nights have
+    two SUTs. ``rest``: what one SUT does on one night, its own changes included.
     """
 
-    sut: Share
-    night: Share | None
-    rest: Share
+    between_suts: VarianceShare
+    nights: VarianceShare | None
+    rest: VarianceShare
 
 
-def components_of(values: Floats) -> Components | None:
+def components_of(values: Floats) -> Variance | None:
     """Return the components of *values* of shape (SUTs, nights), NaN for missing.
 
     ``None`` unless at least two SUTs have ``MIN_VALUES`` values and there is any variance.
@@ -81,13 +79,17 @@ def components_of(values: Floats) -> Components | None:
         over = of_nights * drawn((len(nights) - 1) / memory_of_nights)
         over = np.maximum(over - errors * float((1.0 / per_night).mean()), 0.0)
     total = between + over + errors
-    return Components(_share(between / total), _share(over / total) if crossed else None, _share(errors / total))
+    return Variance(
+        between_suts=_share(between / total),
+        nights=_share(over / total) if crossed else None,
+        rest=_share(errors / total),
+    )
 
 
-def _share(drawn: Floats) -> Share:
+def _share(drawn: Floats) -> VarianceShare:
     """Return the share in *drawn*: the estimate first, then draws."""
     low, high = np.quantile(drawn[1:], (0.025, 0.975))
-    return Share(float(drawn[0]), float(min(low, drawn[0])), float(max(high, drawn[0])))
+    return VarianceShare(value=float(drawn[0]), low=float(min(low, drawn[0])), high=float(max(high, drawn[0])))
 
 
 def _effects(values: Floats, *, crossed: bool) -> tuple[Floats, Floats, Floats]:

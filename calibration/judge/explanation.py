@@ -29,7 +29,7 @@ from calibration.judge.association import (
     associate,
 )
 from calibration.judge.candidates import Calibration, Candidate, Kind, read_calibration
-from calibration.judge.components import Components, Share, components_of
+from calibration.judge.components import Variance, components_of
 from calibration.judge.detector import FIRST_REFERENCE, MIN_VALUES, Floats, Integers
 from calibration.judge.throughput import MIN_SIDE, NEAR, Changes, Moved, bound_of, changes_of
 from calibration.judge.words import changed_fact
@@ -98,25 +98,6 @@ class MeasuredSut(Model):
     level: float
     changes: tuple[ThroughputChange, ...]
     reason: str | None
-
-
-class VarianceShare(Model):
-    """A share of the variance, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class Variance(Model):
-    """Shares of the variance of a test: differences ``between_suts``, what all SUTs share on a night, and the rest.
-
-    ``nights`` is ``None`` if too few nights have two SUTs.
-    """
-
-    between_suts: VarianceShare
-    nights: VarianceShare | None
-    rest: VarianceShare
 
 
 class CommonChange(Model):
@@ -393,7 +374,7 @@ def _explained_test(lab: _Lab, associated: Associated, at: int) -> ExplainedTest
     return ExplainedTest(
         test=test.test,
         unit=test.unit,
-        variance=_variance(components_of(test.values)),
+        variance=components_of(test.values),
         controlled=changed.controlled,
         common=tuple(_common_change(lab, test, item) for item in changed.common),
         suts=tuple(rows),
@@ -486,16 +467,3 @@ def _common_change(lab: _Lab, test: _Test, item: Moved) -> CommonChange:
 
 def _finite(item: Moved) -> tuple[float, float] | None:
     return item.interval if all(map(isfinite, item.interval)) else None
-
-
-def _variance(found: Components | None) -> Variance | None:
-    def shown(share: Share) -> VarianceShare:
-        return VarianceShare(value=share.value, low=share.low, high=share.high)
-
-    if found is None:
-        return None
-    return Variance(
-        between_suts=shown(found.sut),
-        nights=None if found.night is None else shown(found.night),
-        rest=shown(found.rest),
-    )

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from calibration.base.text import WIDTH, visible
 from calibration.base.units import plural
+from calibration.judge.components import VarianceShare
 from calibration.judge.explanation import (
     Coincidence,
     CommonChange,
@@ -15,7 +16,6 @@ from calibration.judge.explanation import (
     MeasuredSut,
     Outcome,
     ThroughputChange,
-    VarianceShare,
 )
 from calibration.judge.throughput import NEAR
 from calibration.judge.words import change, changed_fact, share
