@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from calibration.base.model import Model, format_time
 from calibration.base.statistics import Estimate
-from calibration.formats.readings import flat
+from calibration.base.validity import Validity, validity
+from calibration.formats.readings import Reading, flat
 from calibration.measurements.base import Metric, Values
 from calibration.measurements.table import Gridded, TableRow
 from calibration.results.model import Measurement, RunDocument
@@ -129,31 +130,23 @@ def metrics_of(document: RunDocument, *, public: bool = False) -> list[DocumentM
 
     *public* omits what pages may not show.
     """
-    measured = [
+    readings = document.public_readings if public else document.readings
+    found: list[tuple[Measurement | Reading, Validity, Iterable[Metric]]] = [
+        *((item, item.validity, item.metrics()) for item in document.measurements),
+        *((item, validity(()), item.values.metrics()) for item in readings),
+    ]
+    return [
         DocumentMetric(
-            measurement=measurement.id,
-            kind=measurement.kind,
-            instrument=measurement.instrument,
-            valid=measurement.validity.valid,
-            flags=tuple(dict.fromkeys(flag.code for flag in measurement.validity.flags)),
+            measurement=item.id,
+            kind=item.values.kind,
+            instrument=item.instrument,
+            valid=judged.valid,
+            flags=tuple(dict.fromkeys(flag.code for flag in judged.flags)),
             metric=metric,
         )
-        for measurement in document.measurements
-        for metric in measurement.metrics()
+        for item, judged, metrics in found
+        for metric in metrics
     ]
-    read = [
-        DocumentMetric(
-            measurement=reading.id,
-            kind=reading.values.kind,
-            instrument=reading.instrument,
-            valid=True,
-            flags=(),
-            metric=metric,
-        )
-        for reading in (document.public_readings if public else document.readings)
-        for metric in reading.values.metrics()
-    ]
-    return [*measured, *read]
 
 
 class PlainRow(NamedTuple):
