@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from calibration.base.comparisons import Kind, choice, chosen, parameter, same
 from calibration.base.cpulists import MAX_ID, format_cpulist, parse_cpulist
+from calibration.base.text import some_of
 
 MAX_VALUES: Final = 64
 """Most alternatives of one setting."""
@@ -118,5 +119,4 @@ def spread(values: Mapping[str, str], wrong: Iterable[str], noun: str) -> str:
 def _places(places: list[str]) -> str:
     if all(place.isascii() and place.isdigit() for place in places):
         return format_cpulist(map(int, places))
-    more = f" and {len(places) - MAX_SHOWN} more" if len(places) > MAX_SHOWN else ""
-    return ", ".join(places[:MAX_SHOWN]) + more
+    return some_of(places, MAX_SHOWN)

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from calibration.base.errors import InputError
+from calibration.base.text import some_of
 
 MAX_LISTED: Final = 5
 """Names listed in a message; the rest is counted."""
@@ -25,13 +26,8 @@ def pick(given: str, names: Collection[str], what: str) -> str:
 def not_one(given: str, found: Sequence[str], names: Collection[str], what: str) -> InputError:
     """Return the error for *given*, which matches *found* of the *names*: several, or none."""
     if found:
-        return InputError(f"ambiguous {what} {given!r}: {_listed(found, ', ')}")
+        return InputError(f"ambiguous {what} {given!r}: {some_of(found, MAX_LISTED)}")
     if near := get_close_matches(given, names):
-        return InputError(f"unknown {what} {given!r}, did you mean {_listed(near, ' or ')}?")
-    known = f"expected {_listed(list(names), ', ')}" if names else "none exists"
+        return InputError(f"unknown {what} {given!r}, did you mean {' or '.join(near)}?")
+    known = f"expected {some_of(list(names), MAX_LISTED)}" if names else "none exists"
     return InputError(f"unknown {what} {given!r}, {known}")
-
-
-def _listed(names: Sequence[str], between: str) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return between.join(names[:MAX_LISTED]) + more

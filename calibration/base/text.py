@@ -8,6 +8,7 @@ such as ``\x1b`` or ``\u202e``. Escaping for reStructuredText is in ``calibratio
 import base64
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import IO, Any
 
@@ -55,6 +56,12 @@ def message(text: str) -> str:
 def cut(text: str, columns: int) -> str:
     """Return *text* cut to *columns*, with a mark if it was cut."""
     return text if len(text) <= columns else f"{text[: columns - 1]}…"
+
+
+def some_of(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first *most* of *names*, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def duration(seconds: float) -> str:

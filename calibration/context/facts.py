@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from calibration.base.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
 from calibration.base.cpulists import format_cpulist
+from calibration.base.text import some_of
 from calibration.base.units import plural, size
 
 if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
@@ -447,9 +448,8 @@ def _tuned_settings(context: Context) -> str:
     tuned = context.tuned
     if tuned is None:
         return NONE
-    names = ", ".join(f"{item.name} is {item.found}, not {item.wanted}" for item in tuned.differing[:MAX_LISTED])
-    more = len(tuned.differing) - MAX_LISTED
-    differing = f"; {names}{f' and {more} more' if more > 0 else ''}" if names else ""
+    names = [f"{item.name} is {item.found}, not {item.wanted}" for item in tuned.differing]
+    differing = f"; {some_of(names, MAX_LISTED)}" if names else ""
     unchecked = f", {len(tuned.unchecked)} not checked" if tuned.unchecked else ""
     lost = [name for name in tuned.absent if "${" not in name]
     absent = f"; no file of {', '.join(lost)}" if lost else ""

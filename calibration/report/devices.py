@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from calibration.base import units
+from calibration.base.text import some_of
 from calibration.context.devices import link_text
 from calibration.context.hardware import Device
 from calibration.context.model import Context
@@ -46,17 +47,14 @@ def rows(context: Context) -> list[DeviceRow]:
 def _row(found: Sequence[Device]) -> DeviceRow:
     first = found[0]
     functions = sum(device.virtual_functions or 0 for device in found)
-    names = ", ".join(
-        f"{device.name} ({device.address})" if device.interfaces else device.address for device in found[:MAX_NAMES]
-    )
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    names = [f"{device.name} ({device.address})" if device.interfaces else device.address for device in found]
     virtual = f", with {units.plural(functions, 'virtual function')}" if functions else ""
     groups = sorted({device.iommu_group for device in found if device.iommu_group is not None})
     cpus = sorted({cpu for device in found for cpu in device.interrupt_cpus or ()})
     isolated = sorted({cpu for device in found for cpu in device.isolated_cpus})
     where = units.cpus(cpus) if cpus else "unknown" if any(device.interrupts for device in found) else "none"
     return DeviceRow(
-        devices=f"{names}{more}{virtual}",
+        devices=f"{some_of(names, MAX_NAMES)}{virtual}",
         model=" ".join(filter(None, (first.model, first.id))) or "unknown",
         driver=" ".join(filter(None, (first.driver, first.driver_version))) or "none",
         firmware=first.firmware or f"unknown: {first.firmware_reason}",

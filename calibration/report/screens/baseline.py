@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.base.console import console as console_on
-from calibration.base.text import visible
+from calibration.base.text import some_of, visible
 from calibration.judge.baselines import Proposal
 from calibration.judge.words import amount, share
 
@@ -47,9 +47,6 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
     for one in proposal.refused:
         reasons.setdefault(one.reason, []).append(f"{one.sut} {one.metric}")
     for reason, names in reasons.items():
-        listed = ", ".join(names[:MAX_NAMES]) + (
-            f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        )
-        console.print(Text(visible(f"not accepted: {listed}: {reason}"), style="yellow"))
+        console.print(Text(visible(f"not accepted: {some_of(names, MAX_NAMES)}: {reason}"), style="yellow"))
     for note in proposal.notes:
         console.print(Text(visible(f"note: {note}")))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from calibration.base.text import WIDTH, visible
+from calibration.base.text import WIDTH, some_of, visible
 from calibration.base.units import plural
 from calibration.judge.components import VarianceShare
 from calibration.judge.explanation import (
@@ -127,9 +127,7 @@ def _group_lines(group: _Group) -> list[str]:
 def _named(claimed: Sequence[Coincidence]) -> str:
     """Return the changes of the calibration, facts first."""
     ordered = sorted(claimed, key=lambda one: one.kind)  # stable: the strongest metric stays first
-    more = len(ordered) - MAX_NAMED
-    named = "; ".join(map(_what, ordered[:MAX_NAMED]))
-    return f"{named} and {more} more" if more > 0 else named
+    return some_of(list(map(_what, ordered)), MAX_NAMED, "; ")
 
 
 def _what(one: Coincidence) -> str:
@@ -177,19 +175,13 @@ def _rest(found: Explanation) -> Iterator[str]:
             reasons.setdefault(row.reason, []).append(row)
     for reason, own in reasons.items():
         suts = dict.fromkeys(" + ".join(row.suts) for row in own)
-        yield f"{reason}: {_listed(list(suts))}"
+        yield f"{reason}: {some_of(list(suts), MAX_NAMED)}"
     alone = [test.test for test in found.tests if not test.controlled]
     if alone:
-        yield (
-            f"too few SUTs to tell a change of one from one of all, such as new software under test: {_listed(alone)}"
-        )
+        what = "too few SUTs to tell a change of one from one of all, such as new software under test"
+        yield f"{what}: {some_of(alone, MAX_NAMED)}"
     for reason, count in found.skipped.items():
         yield f"left out: {count} {reason}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _variances(tests: Iterable[ExplainedTest], *, everything: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from calibration.base.console import console as console_on
-from calibration.base.text import visible
+from calibration.base.text import some_of, visible
 from calibration.base.units import plural
 from calibration.judge.completeness import NO_VALUE
 from calibration.judge.events import Event
@@ -90,8 +90,7 @@ def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
     of = {verdict.metric: verdict for verdict in sorted(filter(event.has, verdicts), key=severity)}
     worst = max(of.values(), key=lambda verdict: (verdict.outcome == "fail", severity(verdict)))
     worst = worst.model_copy(update={"context_changes": event.context_changes})
-    more = f" and {len(event.suts) - MAX_NAMES} more" if len(event.suts) > MAX_NAMES else ""
-    names = ", ".join(event.suts[:MAX_NAMES]) + more
+    names = some_of(event.suts, MAX_NAMES)
     return f"{plural(len(event.suts), 'SUT')} ({names}): {describe(FailureGroup(worst, tuple(of.values())))}"
 
 
@@ -154,9 +153,8 @@ def _what(worst: NightVerdict) -> str:
 def _names(metrics: Sequence[str], most: int) -> str:
     if len(metrics) == 1:
         return metrics[0]
-    kinds = [kind for kind, _ in Counter(metric.partition(".")[0] for metric in metrics).most_common()]
-    more = f" and {len(kinds) - most} more" if len(kinds) > most else ""
-    return ", ".join(f"{kind}.*" for kind in kinds[:most]) + more
+    kinds = Counter(metric.partition(".")[0] for metric in metrics).most_common()
+    return some_of([f"{kind}.*" for kind, _ in kinds], most)
 
 
 def _changes(changes: Sequence[ContextChange]) -> str:
