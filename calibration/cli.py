@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from pydantic import BaseModel
 
 from calibration import __version__
 from calibration.base.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
@@ -114,10 +113,6 @@ def calibration() -> None:
     """
 
 
-def _print_json(model: BaseModel) -> None:
-    click.echo(model.model_dump_json(indent=1))
-
-
 @click.command("plan", epilog="Example: calibration plan t1/sut1 --profile nightly")
 @click.argument("root", default="/")
 @click.option(
@@ -150,7 +145,7 @@ def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool
     context = load(path if path.exists() or path.is_absolute() else find_run(results, root))
     plan = make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
     if as_json:
-        _print_json(plan)
+        click.echo(plan.model_dump_json(indent=1))
     else:
         click.echo(plan_text(plan, verbose=verbose))
 

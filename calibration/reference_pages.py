@@ -368,24 +368,9 @@ def kernel_parameters() -> Iterator[str]:
 
 
 SOURCES = (
-    variables,
-    commands,
-    run_document,
-    records,
-    judgement,
-    history,
-    metrics,
-    methods,
-    settings,
-    flags,
-    tolerances,
-    figure_metrics,
-    published_figures,
-    exit_codes,
-    advice,
-    kernel_evidence,
-    kernel_parameters,
-)
+    variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
+    figure_metrics, published_figures, exit_codes, advice, kernel_evidence, kernel_parameters,
+)  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 
 

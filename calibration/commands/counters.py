@@ -41,20 +41,16 @@ def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
     return list(rows.values())
 
 
-def where_of(row: list[ChosenEvent]) -> str:
-    """Return which threads or CPUs the events of a row are counted on."""
-    return "each measuring thread" if row[0].cpus is None else f"CPUs {format_cpulist(row[0].cpus)}"
-
-
 def _event_lines(row: list[ChosenEvent]) -> list[str]:
     first = row[0]
     bytes_each = "" if first.scale_bytes is None else f", {first.scale_bytes:g} bytes a count"
+    where = "each measuring thread" if first.cpus is None else f"CPUs {format_cpulist(first.cpus)}"
     together = "" if first.group is None else f", group {first.group}"
     words = ", ".join(dict.fromkeys(words_of(item.words) for item in row))
     lines = [
         f"{first.name:<21} {numbered(event.event for event in row)}",
         f"{'':<21} {numbered(event.pmu for event in row)}: {words}",
-        f"{'':<21} on {where_of(row)}{together}{bytes_each}; {first.source}",
+        f"{'':<21} on {where}{together}{bytes_each}; {first.source}",
     ]
     return [*lines, *([f"{'':<21} caution: {first.caution}"] if first.caution else [])]
 

@@ -110,7 +110,8 @@ def gate_command(
         raise click.UsageError("--quick takes only --inventory, --limit, --forks, -e and --output")
     if not quick and any((inventory, limit, forks, variables)):
         raise click.UsageError("--inventory, --limit, --forks and -e need --quick")
-    _check_output(results, output)
+    if output.resolve().is_relative_to(results.resolve()):  # runs are never added to
+        raise InputError(f"{output} is inside the results; choose another --output")
     if quick:
         from calibration.quick.measure import Wanted  # noqa: PLC0415 - slow, and not needed for --help
 
@@ -152,9 +153,3 @@ def _quick_gate(results: Path, output: Path, wanted: "Wanted") -> int:
     code = exit_code(checks)
     click.echo(ANSWERS[code])
     return code
-
-
-def _check_output(results: Path, output: Path) -> None:
-    """Raise ``InputError`` if *output* is below *results*: runs are never added to."""
-    if output.resolve().is_relative_to(results.resolve()):
-        raise InputError(f"{output} is inside the results; choose another --output")

@@ -214,10 +214,6 @@ def _pstate(given: Given, machine: BootedMachine) -> Iterator[Difference]:
         yield name, modes[-1], mode or "", "changed after the boot, or not possible on this processor"
 
 
-def _idle_states(machine: BootedMachine) -> list[str]:
-    return [state.name for state in machine.idle.states if state.name != "POLL"]
-
-
 def _idle_driver(machine: BootedMachine) -> str | None:
     return None if machine.idle.driver in {None, "none"} else machine.idle.driver
 
@@ -225,7 +221,8 @@ def _idle_driver(machine: BootedMachine) -> str | None:
 def _deepest_state(given: Given, machine: BootedMachine) -> Iterator[Difference]:
     """Yield that there are deeper states than asked: the limit is one of the driver of its name."""
     name, value = given[-1]
-    most, driver, states = _decimal(value), _idle_driver(machine), _idle_states(machine)
+    most, driver = _decimal(value), _idle_driver(machine)
+    states = [state.name for state in machine.idle.states if state.name != "POLL"]
     own = "intel_idle" if name == "intel_idle.max_cstate" else "acpi_idle"
     if most is None or driver is None or most >= MAX_STATES:
         return

@@ -42,15 +42,6 @@ class PciLink(Model):
         return self.width is not None and self.possible_width is not None and self.width < self.possible_width
 
     @property
-    def slowed(self) -> bool:
-        """Whether the link runs below the speed of both ends; power management does this to idle devices too."""
-        return (
-            self.speed_gt_s is not None
-            and self.possible_speed_gt_s is not None
-            and self.speed_gt_s < self.possible_speed_gt_s
-        )
-
-    @property
     def held_back(self) -> bool:
         """Whether the port has fewer lanes or a lower speed than the device."""
         return any(

@@ -58,7 +58,7 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
     begun = rows = False
     for line in lines:
         banner, numbers = BANNER.search(line.text), has_number(line.text)
-        preamble = banner or _is_preamble(line.text)
+        preamble = banner or any(form.search(line.text) for form in (HEADER, EXPLANATION, TICKS, *SETTINGS.values()))
         if begun and (banner or (rows and line.gap and not numbers and not preamble and not RESET.search(line.text))):
             yield found
             found, begun, rows = [], False, False
@@ -68,12 +68,6 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
         rows = rows or bool(begun and numbers and not preamble)
     if begun:
         yield found
-
-
-def _is_preamble(text: str) -> bool:
-    """Return whether *text* is one of the lines above the rows."""
-    forms = (HEADER, EXPLANATION, TICKS, *SETTINGS.values())
-    return any(form.search(text) for form in forms)
 
 
 def _output(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:

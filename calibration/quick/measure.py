@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import yaml
@@ -126,7 +125,7 @@ class Sentry:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-            before = signal.signal(signal.SIGTERM, _interrupt)
+            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
             try:
                 return process.wait()
             except KeyboardInterrupt:
@@ -135,7 +134,3 @@ class Sentry:
                 raise
             finally:
                 signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

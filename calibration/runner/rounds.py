@@ -36,7 +36,9 @@ class Rounds:
         while True:
             number += 1
             further = number > self.last
-            steps = [step for step in self.steps if (self.wants_more(step) if further else self.is_left(step, number))]
+            steps = [step for step in self.steps if number in self.left[step["id"]]]
+            if further:
+                steps = list(filter(self.wants_more, self.steps))
             if further and not steps:
                 break
             word = "round %d %s %d" % (number, "beyond the planned" if further else "of", self.last)
@@ -45,10 +47,6 @@ class Rounds:
         word = "after the rounds, step" if self.last else "step"
         for place, step in enumerate(self.once, 1):
             yield None, "%s %d of %d" % (word, place, len(self.once)), step
-
-    def is_left(self, step, number):
-        """Return whether *step* is to be measured in the planned round *number*."""
-        return number in self.left[step["id"]]
 
     def shuffled(self, steps, number):
         """Return *steps* in the order of a round; those with the prefetchers off last, to switch them once."""
