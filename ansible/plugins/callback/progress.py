@@ -21,9 +21,7 @@ author: The calibration harness contributors (!UNKNOWN)
 """
 
 import atexit
-import io
 import os
-import shutil
 import sys
 import threading
 import time
@@ -32,6 +30,9 @@ from operator import mul
 from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import names_of, settings_of_host
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from ansible.plugins.callback import CallbackBase
 from calibration.base.commandline import run_command
@@ -68,16 +69,6 @@ QUIET_S = 30.0
 
 MAX_SCREENS = 4
 """With more SUTs, the end of a run has a line per SUT instead of a screen."""
-
-RED = "\033[31m"
-FAINT = "\033[2m"
-PLAIN = "\033[0m"
-
-
-def one_line(text, width):
-    """Return *text* on one line of at most *width* columns."""
-    flat = " ".join(visible(str(text)).split())
-    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 
 
 class Progress:
@@ -144,60 +135,51 @@ class Screen:
     """Standard output: permanent messages, and on a terminal a block of live lines below them.
 
     *lock* is that of Ansible's display, which holds it for each message, each write to the terminal and each fork of a
-    worker. With a lock of its own, the screen would deadlock with it.
+    worker. With a lock of its own, the screen would deadlock with it; those of rich are taken inside it.
     """
 
     def __init__(self, stream, live, colour, lock):
         self.stream = stream
         self.live = live
         self.colour = colour
-        self.drawn = 0
         self.lock = lock
+        self.console = Console(
+            file=stream, color_system="standard" if colour else None, force_terminal=live, force_interactive=live
+        )
+        self.block = Live(
+            console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
         self.wrote = time.monotonic()
 
-    def painted(self, text, colour):
-        """Return *text* in *colour*, if colours are enabled."""
-        return f"{colour}{text}{PLAIN}" if self.colour and colour else text
-
-    def message(self, text, colour=None):
+    def message(self, text, style=""):
         """Print *text* as one message, with control characters and newlines of SUTs neutralised."""
         with self.lock:
             self.clear()
-            self.stream.write(self.painted(message(text), colour) + "\n")
-            self.stream.flush()
+            self.console.print(Text(message(text), style), soft_wrap=True)
             self.wrote = time.monotonic()
 
     def show(self, story, directory):
         """Show the first screen of the run in *directory*."""
-        text = io.StringIO()
-        print_story(story, Path(directory), text, colour=self.colour)
         with self.lock:
             self.clear()
-            self.stream.write(text.getvalue())
-            self.stream.flush()
+            print_story(story, Path(directory), self.stream, colour=self.colour)
 
     def clear(self):
         """Erase the live lines, to print something else."""
         with self.lock:
-            if self.drawn:
-                self.stream.write(f"\r\033[{self.drawn}A\033[J")
-                self.stream.flush()
-                self.drawn = 0
+            self.block.stop()
 
     def draw(self, lines):
         """Show *lines* live, truncated to the terminal's size."""
         if not self.live:
             return
-        columns, rows = shutil.get_terminal_size()
-        if len(lines) > rows - 2:
-            kept = max(1, rows - 3)
+        if len(lines) > self.console.height - 2:
+            kept = max(1, self.console.height - 3)
             lines = [*lines[:kept], f"and {len(lines) - kept} more SUTs"]
         with self.lock:
-            back = f"\r\033[{self.drawn}A" if self.drawn else ""
-            text = "".join(f"{self.painted(one_line(line, columns - 1), FAINT)}\033[K\n" for line in lines)
-            self.stream.write(f"{back}{text}\033[J")
-            self.stream.flush()
-            self.drawn = len(lines)
+            self.block.start()
+            text = Text("\n".join(map(visible, lines)), "dim", no_wrap=True, overflow="ellipsis")
+            self.block.update(text, refresh=True)
 
 
 def terminal_wants(stream, environment):
@@ -284,7 +266,7 @@ class CallbackModule(CallbackBase):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
             if len(self.finished) > MAX_SCREENS:
-                self.screen.message(f"{name}: {ended['story']['verdict']}", RED if bad else None)
+                self.screen.message(f"{name}: {ended['story']['verdict']}", "red" if bad else "")
                 continue
             self.screen.message("")
             self.screen.show(story_of(ended["story"]), ended["directory"])
@@ -297,7 +279,7 @@ class CallbackModule(CallbackBase):
             results, _, _, run_id, _ = self.progress[name].records.rsplit(os.sep, 4)
             again = run_command("--resume", run_id, results=Path(results))
             self.screen.message("")
-            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with {again}", RED)
+            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with {again}", "red")
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
 
@@ -356,13 +338,13 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         """Show a failure in full, once."""
         self.task_ended(result)
-        self.say(result.host.get_name(), failure_text(result.result), RED)
+        self.say(result.host.get_name(), failure_text(result.result), "red")
         self.show_details(result)
 
     def v2_runner_on_unreachable(self, result):
         """Show that a SUT cannot be reached."""
         self.task_ended(result)
-        self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", RED)
+        self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", "red")
         self.show_details(result)
 
     def v2_runner_on_skipped(self, result):
@@ -381,11 +363,11 @@ class CallbackModule(CallbackBase):
             if self.done > MAX_SCREENS and time.monotonic() > self.screen.wrote + QUIET_S:
                 self.screen.message(f"{self.done} SUTs are done")
 
-    def say(self, name, text, colour=None):
+    def say(self, name, text, style=""):
         """Show *text* about SUT *name*, once."""
         if (name, text) not in self.shown:
             self.shown.add((name, text))
-            self.screen.message(f"{name}: {text}", colour)
+            self.screen.message(f"{name}: {text}", style)
 
     def show_details(self, result):
         """Show a task with -v, and its result with -vv or if it failed."""
