@@ -2,7 +2,7 @@
 """Quantities and instruments of references: a closed list of each."""
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 Condition = Literal["cores_per_socket", "sockets", "nodes_per_socket", "mt_s", "channels_per_socket"]
 """What a figure depends on besides the processor."""
@@ -11,31 +11,6 @@ CORE: Final[tuple[Condition, ...]] = ()
 INSIDE: Final[tuple[Condition, ...]] = ("cores_per_socket", "sockets", "nodes_per_socket")
 MEMORY: Final[tuple[Condition, ...]] = get_args(Condition)
 """What figures of a core, of the caches and links of a processor, and of its memory depend on."""
-
-Metric = Literal[
-    "idle_latency_local_ns",
-    "idle_latency_near_ns",
-    "idle_latency_remote_ns",
-    "read_local_mb_s",
-    "read_near_mb_s",
-    "read_remote_mb_s",
-    "read_machine_mb_s",
-    "mix_3_1_mb_s",
-    "mix_2_1_mb_s",
-    "mix_1_1_mb_s",
-    "mix_triad_mb_s",
-    "loaded_latency_max_ns",
-    "l1_ns",
-    "l2_ns",
-    "l3_ns",
-    "c2c_local_hit_ns",
-    "c2c_local_hitm_ns",
-    "c2c_remote_hitm_writer_ns",
-    "c2c_remote_hitm_reader_ns",
-    "core_to_core_sibling_ns",
-    "core_to_core_l3_ns",
-    "core_to_core_remote_ns",
-]
 
 
 class Quantity(NamedTuple):
@@ -51,7 +26,7 @@ NODE_MB_S: Final = (1_000.0, 2_000_000.0)
 MACHINE_MB_S: Final = (5_000.0, 5_000_000.0)
 """Bandwidths outside these are in another unit: servers read from 5 GB/s to 2 TB/s."""
 
-QUANTITIES: Final[Mapping[Metric, Quantity]] = {
+QUANTITIES: Final[Mapping[str, Quantity]] = {
     "idle_latency_local_ns": Quantity("Idle latency, own memory", 40, 400),
     "idle_latency_near_ns": Quantity("Idle latency, other node of the socket", 40, 600),
     "idle_latency_remote_ns": Quantity("Idle latency, other socket", 60, 1000),
@@ -78,26 +53,7 @@ QUANTITIES: Final[Mapping[Metric, Quantity]] = {
 """Median over nodes or pairs, where there are several."""
 
 
-def unit_of(metric: Metric) -> str:
-    """Return the unit that the name of *metric* ends with."""
-    return "ns" if metric.endswith("_ns") else "MB/s"
-
-
-Instrument = Literal[
-    "sutprobe",
-    "mlc",
-    "stream",
-    "likwid_bench",
-    "bw_mem",
-    "sc_membench",
-    "lat_mem_rd",
-    "ramlat",
-    "mess",
-    "numa_mem_bench",
-    "core_to_core",
-]
-
-OWN: Final[Instrument] = "sutprobe"
+OWN: Final = "sutprobe"
 """The only instrument whose figures say what is usual."""
 
 
@@ -108,7 +64,7 @@ class Tool(NamedTuple):
     bias: str | None
 
 
-TOOLS: Final[Mapping[Instrument, Tool]] = {
+TOOLS: Final[Mapping[str, Tool]] = {
     "sutprobe": Tool("sutprobe", None),
     "mlc": Tool(
         "Intel MLC",
@@ -149,3 +105,14 @@ TOOLS: Final[Mapping[Instrument, Tool]] = {
     ),
 }
 """Ratios are those of docs/development/benchmarks.rst."""
+
+if TYPE_CHECKING:
+    Metric = str
+    Instrument = str
+else:
+    Metric, Instrument = Literal[tuple(QUANTITIES)], Literal[tuple(TOOLS)]
+
+
+def unit_of(metric: Metric) -> str:
+    """Return the unit that the name of *metric* ends with."""
+    return "ns" if metric.endswith("_ns") else "MB/s"

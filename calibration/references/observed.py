@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from calibration.base.trust import Trust, lowest
 from calibration.context.model import Context
@@ -106,7 +106,7 @@ def observed(document: RunDocument) -> list[Observed]:
                 continue
             labels = row.labels(metric.name) or {}
             nodes = [int(number) for label, number in labels.items() if label.endswith("_node")]
-            name = cast("Metric", row.reference.format(relation=place(*nodes) if nodes else None, **labels))
+            name = row.reference.format(relation=place(*nodes) if nodes else None, **labels)
             if name in QUANTITIES:
                 found.setdefault(name, {}).setdefault(bool(nodes), []).append((measurement, metric))
     # a matrix has all places, and goes before a measurement of one
