@@ -215,10 +215,6 @@ def _offloaded(context: Context) -> str | None:
     return None if unknown else _sourced(isolation.rcu_nocbs, isolation.rcu_nocbs_source)
 
 
-def _housekeeping(context: Context) -> str | None:
-    return None if context.isolation.housekeeping is None else _cpus(context.isolation.housekeeping)
-
-
 def _managed(context: Context) -> str:
     return _cpus(context.isolation.managed_irq)
 
@@ -523,7 +519,7 @@ FACTS: Final = (
     Fact("isolated CPUs (cpusets)", _cpusets, None, "found"),
     Fact(
         "housekeeping CPUs",
-        _housekeeping,
+        lambda context: None if context.isolation.housekeeping is None else _cpus(context.isolation.housekeeping),
         cpu_set,
         "found",
         "Housekeeping CPUs (outside nohz_full)",

@@ -239,12 +239,7 @@ def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: st
         models=tuple(
             CpuModel(
                 cpus=tuple(numbers),
-                vendor=known.vendor,
-                name=known.name,
-                family=known.family,
-                model=known.model,
-                stepping=known.stepping,
-                microcode=known.microcode or (microcode if numbers[0] == first else None),
+                **{**vars(known), "microcode": known.microcode or (microcode if numbers[0] == first else None)},
             )
             for known, numbers in members.items()
         ),

@@ -50,15 +50,8 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
             else:
                 measurements += _measurements([record for record, _ in found], beside.get(step.id, ()), sut)
         except InputError as error:
-            not_measured.append(
-                NotMeasured(
-                    kind=step.kind,
-                    what=step.title,
-                    reason=str(error),
-                    cause=_cause(finished, attempt, None),
-                    flag=_refusal(finished),
-                )
-            )
+            lost = _lost(step, str(error), _cause(finished, attempt, None))
+            not_measured.append(lost.model_copy(update={"flag": _refusal(finished)}))
         else:
             not_measured += _without_rounds(step, found, last)
     measurements = completed_values(measurements)
@@ -78,14 +71,12 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
 
 def _without_record(step: Step, last: AttemptLog) -> NotMeasured:
     if last.interrupted:
-        return NotMeasured(
-            kind=step.kind,
-            what=step.title,
-            reason="the run was interrupted before this step ended",
-            cause="interrupted",
-        )
-    reason = last.began.reason if isinstance(last.began, NotBegunRecord) else last.ended or NO_REASON
-    return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
+        return _lost(step, "the run was interrupted before this step ended", "interrupted")
+    return _lost(step, last.began.reason if isinstance(last.began, NotBegunRecord) else last.ended or NO_REASON)
+
+
+def _lost(step: Step, reason: str, cause: Literal["failed", "interrupted"] = "failed") -> NotMeasured:
+    return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause=cause)
 
 
 def _without_rounds(

@@ -299,15 +299,7 @@ def _programs(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the plan in the runner's form, with the operator's programs before and after, and all programs."""
     programs = {"sutprobe": built.path.read_bytes()}
-    probe = ProbeBuild(
-        sha256=built.sha256,
-        target=built.target,
-        version=built.version,
-        compiler=built.compiler,
-        flags=" ".join(built.flags),
-        source_sha256=built.source_sha256,
-    )
-    record_probe(begun.directory, probe)
+    record_probe(begun.directory, _probe(built))
     left, searched = unmeasured(begun.directory), chosen(begun.directory)
     plan: dict[str, Any] = {
         "seed": begun.plan.seed,
@@ -327,6 +319,11 @@ def _programs(
             programs["mlc"] = program.content
             plan["after"] = [_mlc_step(request.mlc, command, program.sha256) for command in commands]
     return plan, programs
+
+
+def _probe(built: "BuiltProbe | _Build") -> ProbeBuild:
+    known = {name: getattr(built, name) for name in ProbeBuild.model_fields}
+    return ProbeBuild(**{**known, "flags": " ".join(built.flags)})
 
 
 def _step(step: Step, left: Sequence[int], searched: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -662,7 +659,7 @@ def import_standalone_run(left: Path, results: Path, *, testbed: str | None = No
     if not told:
         raise InputError(f"{left / RECORDS} is empty")
     record_attempt(directory, start, capture)
-    record_probe(directory, ProbeBuild(**{**dict(build), "flags": " ".join(build.flags)}))
+    record_probe(directory, _probe(build))
     collector = RecordReader(directory, left.name, lambda *_: None)
     ended = job.started_at + timedelta(seconds=told[-1]["at_s"] - told[0]["at_s"])
     for record in told:

@@ -80,11 +80,6 @@ def required(type_, *names):
     return {name: {"type": type_, "required": True} for name in names}
 
 
-def models_of(model, given):
-    """Return *given*, dictionaries from Ansible, as instances of *model*."""
-    return tuple(model.model_validate_json(json.dumps(item)) for item in given)
-
-
 def dumped(models):
     """Return *models* as plain values for Ansible."""
     return [model.model_dump(mode="json") for model in models]
@@ -92,7 +87,7 @@ def dumped(models):
 
 def checks_of(given):
     """Return the SUT's checks from a task's result."""
-    return models_of(Check, given)
+    return tuple(Check.model_validate_json(json.dumps(item)) for item in given)
 
 
 ANSWER_S = 120.0
