@@ -18,8 +18,8 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -255,9 +255,8 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
     key = hashlib.sha256(json.dumps([source, compiler, flags, __version__, recipe]).encode()).hexdigest()[:32]
     final = root / key
     with _exclusive(root / f"{key}.lock"):
-        cached = _load(final, target, compiler, flags, source)
-        if cached is not None:
-            return cached
+        with suppress(InputError):
+            return _recorded(final, target)
         shutil.rmtree(final, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as name:
             work = Path(name) / "kernel"
@@ -268,19 +267,18 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
             program = strip((work / SYMBOLS).read_bytes())
             (work / PROGRAM).write_bytes(program)
             (work / PROGRAM).chmod(0o755)
-            built = BuiltProbe(
-                path=final / PROGRAM,
-                sha256=hashlib.sha256(program).hexdigest(),
-                target=target,
-                version=__version__,
-                compiler=compiler,
-                flags=flags,
-                source_sha256=source,
-            )
-            record = {**asdict(built), "path": PROGRAM}
+            record = {
+                "path": PROGRAM,
+                "sha256": hashlib.sha256(program).hexdigest(),
+                "target": target,
+                "version": __version__,
+                "compiler": compiler,
+                "flags": flags,
+                "source_sha256": source,
+            }
             (work / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
             work.rename(final)
-    return built
+        return _recorded(final, target)
 
 
 def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltProbe]:
@@ -311,27 +309,6 @@ def pack(directory: Path) -> None:
             shutil.copy2(kernel.path.with_name(name), place)
 
 
-def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltProbe | None:
-    """Return the cached sutprobe, or None if missing or different from its record."""
-    binary = final / PROGRAM
-    try:
-        recorded = json.loads(read_given(final / RECORD, RECORD_BYTES))["sha256"]
-        found = hashlib.sha256(binary.read_bytes()).hexdigest()
-    except (InputError, OSError, ValueError, KeyError, TypeError):
-        return None
-    if found != recorded:
-        return None
-    return BuiltProbe(
-        path=binary,
-        sha256=found,
-        target=target,
-        version=__version__,
-        compiler=compiler,
-        flags=flags,
-        source_sha256=source,
-    )
-
-
 def prebuilt(directory: Path, target: Target) -> BuiltProbe:
     """Return the sutprobe for ``target`` that was built elsewhere: ``<directory>/<target>/``, as in the cache.
 
@@ -342,7 +319,11 @@ def prebuilt(directory: Path, target: Target) -> BuiltProbe:
         InputError: A file is missing, the record is invalid, or the hash differs.
 
     """
-    place = directory / target
+    return _recorded(directory / target, target)
+
+
+def _recorded(place: Path, target: Target) -> BuiltProbe:
+    """Return the sutprobe in *place*, the three files of a build. Raises ``InputError`` like ``prebuilt``."""
     try:
         recorded = json.loads(read_given(place / RECORD, RECORD_BYTES))
         found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
@@ -364,13 +345,9 @@ def prebuilt(directory: Path, target: Target) -> BuiltProbe:
                 "copy both from one build"
             )
     return BuiltProbe(
+        **{name: recorded[name] for name in texts},
         path=place / PROGRAM,
-        sha256=found,
-        target=target,
-        version=recorded["version"],
-        compiler=recorded["compiler"],
         flags=tuple(map(str, recorded["flags"])),
-        source_sha256=recorded["source_sha256"],
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from calibration import build as build_module
-from calibration.base.errors import EnvironmentLacksError
+from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.build import (
     SHA256SUMS,
     SOURCES_DIRECTORY,
@@ -78,11 +78,11 @@ def test_damaged_cache_is_not_trusted(built_x86_64: BuiltProbe, tmp_path: Path) 
     # A copy: other tests run the program meanwhile.
     kept = tmp_path / "kept"
     shutil.copytree(built.path.parent, kept)
-    args = (kept, built.target, built.compiler, built.flags, built.source_sha256)
-    assert build_module._load(*args) == replace(built, path=kept / built.path.name)
+    assert build_module._recorded(kept, built.target) == replace(built, path=kept / built.path.name)
     program = kept / built.path.name
     program.write_bytes(program.read_bytes()[:-1] + b"x")
-    assert build_module._load(*args) is None
+    with pytest.raises(InputError, match="sha256"):
+        build_module._recorded(kept, built.target)
 
 
 def test_every_c_file_is_listed_once(tmp_path: Path) -> None:
