@@ -4,7 +4,9 @@
 They are made once, when the run document is assembled; pages, ``calibration judge`` and the gates show them.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import mul, truediv
 from typing import Final, NamedTuple, TypeVar
 
 from calibration.base.statistics import MIN_COVERAGE, Estimate
@@ -59,8 +61,17 @@ def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[
             yield measurement, measurement.values
 
 
-def _side(measurement: Measurement, name: str, estimate: Estimate) -> Side:
-    value = CheckedValue(name=name, value=estimate.value, unit=estimate.unit, interval=estimate.interval)
+def _side(
+    measurement: Measurement,
+    name: str,
+    estimate: Estimate,
+    unit: str | None = None,
+    convert: Callable[[float], float] = lambda value: value,
+) -> Side:
+    """Return an estimate of *measurement* as a side of a check, by *convert* in another *unit*."""
+    low, high = sorted(map(convert, estimate.interval or (estimate.value, estimate.value)))
+    interval = None if estimate.interval is None else (low, high)
+    value = CheckedValue(name=name, value=convert(estimate.value), unit=unit or estimate.unit, interval=interval)
     pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
     unsure = None
     if not measurement.validity.valid:
@@ -325,27 +336,11 @@ def _parallelism(measurements: Sequence[Measurement]) -> Iterator[ConsistencyChe
     for measurement, reads in _of(measurements, RandomBandwidthValues):
         parts = read_group(reads.group)
         threads, nodes = sum(len(part.cpus) for part in parts), {part.node for part in parts}
-        thread = _scaled_side(measurement, "random_bandwidth.thread_mb_s", reads.reads.bandwidth_mb_s, 1 / threads)
+        share = partial(mul, 1 / threads)
+        thread = _side(measurement, "random_bandwidth.thread_mb_s", reads.reads.bandwidth_mb_s, convert=share)
         for other, parallel in _of(measurements, MemoryParallelismValues):
             for curve in parallel.curves[:1]:
                 if curve.enough_chains is not None and curve.node in nodes:
-                    yield check("parallelism", thread, _rate(other, curve, reads.line_bytes))
-
-
-def _scaled_side(measurement: Measurement, name: str, estimate: Estimate, scale: float) -> Side:
-    side = _side(measurement, name, estimate)
-    low, high = estimate.interval or (estimate.value, estimate.value)
-    interval = None if estimate.interval is None else (low * scale, high * scale)
-    return side._replace(value=side.value.model_copy(update={"value": estimate.value * scale, "interval": interval}))
-
-
-def _rate(measurement: Measurement, curve: ParallelCurve, line_bytes: int) -> Side:
-    """Return the bandwidth of the best number of chains: a line for each load."""
-    load_ns = curve.best.load_ns
-    side = _side(measurement, f"{_parallel(curve)}.thread_mb_s", load_ns)
-    mb_s = line_bytes * 1e3
-    low, high = load_ns.interval or (load_ns.value, load_ns.value)
-    interval = None if load_ns.interval is None else (mb_s / high, mb_s / low)
-    return side._replace(
-        value=CheckedValue(name=side.value.name, value=mb_s / load_ns.value, unit="MB/s", interval=interval)
-    )
+                    rate = partial(truediv, reads.line_bytes * 1e3)  # a line for each load of the best number of chains
+                    name = f"{_parallel(curve)}.thread_mb_s"
+                    yield check("parallelism", thread, _side(other, name, curve.best.load_ns, "MB/s", rate))
