@@ -14,7 +14,7 @@ from calibration.judge.drift import Analysis, DriftChange
 from calibration.judge.rows import SeriesNight
 from calibration.judge.tolerances import Tolerances, tolerated
 from calibration.judge.verdicts import NightVerdict
-from calibration.judge.words import amount, change, share
+from calibration.judge.words import amount, change, finite, share
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Stability:
         if self.count < MIN_VALUES:
             reason = f"measured on {plural(self.count, 'night')}, {MIN_VALUES} are needed"
             unit, analysis, verdict = self.row.series.unit, self.analysis, self.row.verdict
-            yield verdict("drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
-            yield verdict("spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")
+            yield verdict("drift", "no_reference", reason, value=finite(analysis.level), unit=unit)
+            yield verdict("spread", "no_reference", reason, value=finite(analysis.spread), unit="fraction")
             yield verdict("bimodal", "no_reference", reason, value=self.row.value, unit=unit)
             return
         yield self._changed("drift")
@@ -47,7 +47,7 @@ class Stability:
         analysis, row, nights = self.analysis, self.row, self.nights
         drift = check == "drift"
         unit = row.series.unit if drift else "fraction"
-        value = _finite(analysis.level if drift else analysis.spread)
+        value = finite(analysis.level if drift else analysis.spread)
         changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
         standing = [item for item in changes if item.night > self.accepted]
         what = "level" if drift else "spread of nights"
@@ -108,7 +108,3 @@ def _tolerance(changes: Sequence[DriftChange], spread: float) -> float:
     At least the combined uncertainty of the changes' sizes, and at least the night-to-night spread.
     """
     return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None

@@ -5,6 +5,11 @@ from math import isfinite
 from typing import Final
 
 
+def finite(value: float | None) -> float | None:
+    """Return *value*; ``None`` if it is unknown, NaN or an infinity."""
+    return value if value is not None and isfinite(value) else None
+
+
 def number(value: float) -> str:
     """Return *value* with four significant digits or all integer digits, without an exponent unless tiny."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from calibration.base.text import WIDTH, cut, visible
 from calibration.judge.trend import Trend, TrendNight
-from calibration.judge.words import amount, change, changed_fact, share, within
+from calibration.judge.words import amount, change, changed_fact, finite, share, within
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
 """Columns of the CSV output."""
@@ -165,16 +165,16 @@ def trend_json(trend: Trend) -> str:
             "scope": reference.scope,
             **reference.acceptance.model_dump(mode="json", include={"accepted_by", "accepted_at", "reason"}),
         },
-        "level": _finite(analysis.level),
-        "spread": _finite(analysis.spread),
+        "level": finite(analysis.level),
+        "spread": finite(analysis.spread),
         "since": trend.nights[analysis.first].night,
         "changes": [
             {
                 **item._asdict(),
                 "night": trend.nights[item.night].night,
-                "before": _finite(item.before),
-                "after": _finite(item.after),
-                "size": _finite(item.size),
+                "before": finite(item.before),
+                "after": finite(item.after),
+                "size": finite(item.size),
                 "interval": list(item.interval) if all(map(isfinite, item.interval)) else None,
             }
             for item in analysis.changes
@@ -195,7 +195,3 @@ def trend_json(trend: Trend) -> str:
         ],
     }
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
