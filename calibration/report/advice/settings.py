@@ -133,9 +133,9 @@ def _cost_of_idle(evidence: Evidence) -> Cost | str:
         return Cost(text, f"{idle.name}, {shallow.name}", max(0.0, 1 - shallow.value / idle.value))
     for values in evidence.values("idle_latency"):
         if isinstance(values, IdleLatencyValues) and values.package_idle_ns and values.package_active_ns:
-            idle, active = values.package_idle_ns, values.package_active_ns
-            text = f"a load takes {units.headline(idle)} from an idle machine, {units.headline(active)} when kept awake"
-            return Cost(text, "idle_latency, package idle and active", max(0.0, 1 - active.value / idle.value))
+            quiet, active = values.package_idle_ns, values.package_active_ns
+            text = f"a load takes {units.headline(quiet)} from an idle machine, {units.headline(active)} when kept awake"
+            return Cost(text, "idle_latency, package idle and active", max(0.0, 1 - active.value / quiet.value))
     return evidence.unmeasured("A wake-up without these states", "wakeup", "with idle_latency_us: 0 in the profile")
 
 
