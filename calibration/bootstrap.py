@@ -138,7 +138,7 @@ def main(arguments: list[str]) -> None:
         command = [str(python), "-m", "calibration.cli", "run", *rest]
     else:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
-        how = "run" if rest else "run-parallel"  # in parallel, tox hides the output of what passes
+        how = "run" if "-e" in rest else "run-parallel"  # in parallel, tox hides the output of what passes
         command = [str(python), "-m", "tox", how, "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
     os.execv(command[0], command)  # noqa: S606 - becomes the task, so that signals and exit code are the task's own
 

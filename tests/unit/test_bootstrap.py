@@ -37,14 +37,14 @@ def test_help_creates_no_environment(arguments: list[str]) -> None:
     assert "making" not in done.stderr
 
 
-@pytest.mark.parametrize(("options", "how"), [([], "run-parallel"), (["-e", "unit"], "run")])
-def test_all_tests_run_in_parallel(monkeypatch: pytest.MonkeyPatch, options: list[str], how: str) -> None:
+@pytest.mark.parametrize(("options", "parallel"), [([], True), (["-m", "wider"], True), (["-e", "unit"], False)])
+def test_all_tests_run_in_parallel(monkeypatch: pytest.MonkeyPatch, options: list[str], parallel: bool) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(bootstrap, "environment", lambda *_, **__: Path("python"))
     monkeypatch.setattr(os, "execv", lambda _program, command: started.append(command))
     bootstrap.main(["test", *options])
     (command,) = started
-    assert command[:4] == ["python", "-m", "tox", how]
+    assert command[:4] == ["python", "-m", "tox", "run-parallel" if parallel else "run"]
     assert command[8:] == options
 
 
