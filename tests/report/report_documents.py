@@ -349,7 +349,7 @@ def not_begun_document() -> RunDocument:
         expected="6.1.*",
         found="5.4.0-1",
         outcome="not_met",
-        effect="blocking",
+        severity="blocking",
     )
     reason = "Kernel release: expected 6.1.*, found 5.4.0-1."
     change = SettingChange(

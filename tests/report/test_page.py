@@ -97,7 +97,7 @@ def _checked(document: RunDocument) -> RunDocument:
     """Return *document* with two more checks of its last attempt, one of which fails."""
     *others, last = document.attempts
     met = last.checks[0].model_copy(update={"name": "architecture", "title": "Architecture", "outcome": "met"})
-    lost = met.model_copy(update={"name": "time", "title": "Time", "outcome": "unknown", "effect": "flag"})
+    lost = met.model_copy(update={"name": "time", "title": "Time", "outcome": "unknown", "severity": "flag"})
     attempts = (*others, last.model_copy(update={"checks": (*last.checks, met, lost)}))
     return document.model_copy(update={"attempts": attempts})
 

@@ -126,9 +126,9 @@ def lost(kind: str) -> Change:
     return lambda document: document.model_copy(update={"not_measured": (*document.not_measured, missing)})
 
 
-NOT_PROMISED = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
+NOT_PROMISED = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "severity": "flag"})
 LOADED = MET.model_copy(
-    update={"name": "background_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "effect": "flag"}
+    update={"name": "background_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "severity": "flag"}
 )
 FULL = LOADED.model_copy(update={"name": "free_memory", "title": "Memory available", "found": "node 0 3 MiB"})
 
@@ -375,7 +375,7 @@ def test_a_sut_that_cannot_be_measured_now_is_undecided(
 ) -> None:
     """The inventory promises none of it: another calibration, a full disk, a missing Python."""
     lacking = MET.model_copy(
-        update={"name": name, "title": REQUIRED[name].title, "outcome": "not_met", "effect": "blocking"}
+        update={"name": name, "title": REQUIRED[name].title, "outcome": "not_met", "severity": "blocking"}
     )
     gone = not_begun(attempts=(attempt(checks=(lacking,), capture=None),))
     ended, found, stand = gate(monkeypatch, results, [gone])
