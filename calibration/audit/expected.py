@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from calibration.base.comparisons import Kind, choice, chosen, parameter, same
 from calibration.base.cpulists import MAX_ID, format_cpulist, parse_cpulist
+from calibration.base.grouping import grouped
 from calibration.base.text import some_of
 
 MAX_VALUES: Final = 64
@@ -102,9 +103,7 @@ def spread(values: Mapping[str, str], wrong: Iterable[str], noun: str) -> str:
     if set(values) == {""}:
         return values[""] or "empty"
     named = list(wrong) or list(values)
-    groups: dict[str, list[str]] = {}
-    for place in named:
-        groups.setdefault(values[place] or "empty", []).append(place)
+    groups = grouped((values[place] or "empty", place) for place in named)
     parts = []
     for value, places in list(groups.items())[:MAX_SHOWN]:
         if len(places) == len(values):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.base.comparisons import PAGES, ReservedPages, argument_value, huge_pages, rule_of
+from calibration.base.grouping import grouped
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context, Parameter
 from calibration.runner.blanking import BLANKED, blank
@@ -89,10 +90,7 @@ def _parts(argument: Argument) -> frozenset[Hashable]:
 
 
 def _by_name(arguments: Iterable[Argument]) -> dict[str, list[Argument]]:
-    found: dict[str, list[Argument]] = {}
-    for argument in arguments:
-        found.setdefault(argument.name, []).append(argument)
-    return found
+    return grouped((argument.name, argument) for argument in arguments)
 
 
 def _whole(arguments: Sequence[Argument]) -> frozenset[Hashable] | None:

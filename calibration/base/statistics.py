@@ -19,6 +19,7 @@ from typing import Literal, Self, TypeVar
 
 from pydantic import model_validator
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.validity import Flag, flag
 from calibration.runner.intervals import MOMENTS, median_ranks
@@ -280,9 +281,7 @@ def combined(estimates: Sequence[Estimate], function: Callable[[Sequence[float]]
 
 def _grouped(centres: Sequence[T], rounds: Sequence[int]) -> list[list[T]]:
     """Return the *centres* of placements by the number of their round; one round without numbers."""
-    found: dict[int, list[T]] = {}
-    for number, centre in zip(rounds or [0] * len(centres), centres, strict=True):
-        found.setdefault(number, []).append(centre)
+    found = grouped(zip(rounds or [0] * len(centres), centres, strict=True))
     return list(found.values())
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
@@ -22,10 +23,7 @@ MEDIANS: Final = "Points are medians, bars their intervals."
 
 def curves_of(points: Iterable[tuple[str, Point]]) -> Curves:
     """Return *points* by the label of their curve, in order."""
-    found: dict[str, list[Point]] = {}
-    for label, point in points:
-        found.setdefault(base.label(label), []).append(point)
-    return found
+    return grouped((base.label(label), point) for label, point in points)
 
 
 def rows(curves: Curves, *, x_scale: float = 1.0, y_scale: float = 1.0) -> Iterator[Json]:

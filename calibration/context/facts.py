@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from calibration.base.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
 from calibration.base.cpulists import format_cpulist
+from calibration.base.grouping import grouped
 from calibration.base.text import some_of
 from calibration.base.units import plural, size
 
@@ -307,9 +308,7 @@ def _total_memory(context: Context) -> str | None:
 
 def _dimms(context: Context) -> str | None:
     """Return groups of equal memory slots: how many, what, and where."""
-    slots: dict[str, list[str]] = {}
-    for dimm in context.firmware.dimms:
-        slots.setdefault(_dimm(dimm), []).append(_words((dimm.bank, dimm.locator)) or NOT_KNOWN)
+    slots = grouped((_dimm(dimm), _words((dimm.bank, dimm.locator)) or NOT_KNOWN) for dimm in context.firmware.dimms)
     return "; ".join(f"{len(names)} x {what} in {', '.join(names)}" for what, names in slots.items()) or None
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
+from calibration.base.grouping import grouped
 from calibration.base.text import cut, visible
 from calibration.base.units import plural
 
@@ -144,9 +145,7 @@ def print_summary(tested: list[GateOutcome], title: str, output: Path) -> None:
 
 def _print_alike(title: str, tested: list[GateOutcome]) -> None:
     """Print *tested* by gate and reason, with the SUTs affected."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for test in tested:
-        alike.setdefault((test.gate, test.message), []).append(test.sut)
+    alike = grouped(((test.gate, test.message), test.sut) for test in tested)
     if alike:
         click.echo(f"\n{title}")
     columns = shutil.get_terminal_size((110, 24)).columns

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.base.grouping import grouped
 from calibration.judge.detector import Floats, Integers
 
 FALSE_CLAIMS: Final = 0.05
@@ -109,9 +110,7 @@ def associate(
     shares = np.arange(2 * WITHIN + 2, longest - 2 * WITHIN - 1) / max(longest, 1)
     if len(shares) < MIN_SHIFTS:
         return Associated({}, 0)
-    by_candidate: dict[Hashable, list[int]] = {}
-    for number, occurrence in enumerate(occurrences):
-        by_candidate.setdefault(occurrence.candidate, []).append(number)
+    by_candidate = grouped((occurrence.candidate, number) for number, occurrence in enumerate(occurrences))
     strengths, hits = _event_strengths(occurrences), _Hits(lengths, changes, shares)
     best = np.full(len(shares), -np.inf)
     found: dict[tuple[int, int], tuple[float, int, int]] = {}

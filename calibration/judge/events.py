@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.results.history import Sut
@@ -74,10 +75,7 @@ def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
 
 def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut, ...]]:
     """Return groups of at least two SUTs that share a trait, directly or through others."""
-    holders: dict[tuple[str, str | None], list[Sut]] = {}
-    for sut, own in traits.items():
-        for trait in own:
-            holders.setdefault(trait, []).append(sut)
+    holders = grouped((trait, sut) for sut, own in traits.items() for trait in own)
     groups = []
     left = set(traits)
     while left:

@@ -15,6 +15,7 @@ import numpy as np
 
 from calibration.base.errors import InputError
 from calibration.base.gc_pause import paused_collector
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.names import not_one
 from calibration.base.units import plural
@@ -262,9 +263,7 @@ def explained(throughput: Throughput, places: Mapping[Place, tuple[Sut, ...]], c
 
 def _tests(throughput: Throughput) -> list[_Test]:
     """Return the tests in the order of their names; several values of a night become their median."""
-    by_test: dict[str, list[Measured]] = {}
-    for series in throughput.series.values():
-        by_test.setdefault(series.test, []).append(series)
+    by_test = grouped((series.test, series) for series in throughput.series.values())
     found = []
     for name, rows in sorted(by_test.items()):
         rows.sort(key=lambda row: row.hosts)

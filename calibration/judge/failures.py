@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final, NamedTuple
 
+from calibration.base.grouping import grouped
 from calibration.judge.verdicts import Check, NightVerdict
 
 CHECK_ORDER: Final[tuple[Check, ...]] = (
@@ -37,9 +38,7 @@ def group_failures(failed: Sequence[NightVerdict]) -> list[FailureGroup]:
     With equal numbers of metrics, the more informative check comes first.
     """
     groups: list[list[NightVerdict]] = []
-    by_check: dict[tuple[Check, bool], list[NightVerdict]] = {}
-    for verdict in failed:
-        by_check.setdefault((verdict.check, verdict.metric == "run"), []).append(verdict)
+    by_check = grouped(((verdict.check, verdict.metric == "run"), verdict) for verdict in failed)
     for verdicts in by_check.values():
         last: date | None = None
         for verdict in sorted(verdicts, key=_since):

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import read_given, read_regular, write_whole
 from calibration.base.gc_pause import paused_collector
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.parsers import parse_json
 from calibration.base.units import plural
@@ -126,9 +127,7 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
 
 def _states(verdicts: Sequence[NightVerdict], tested: Sequence[GateOutcome]) -> dict[Sut, State]:
     """Return the state of each SUT; a gate that failed, other than by a verdict, fails it too."""
-    by_sut: dict[Sut, list[NightVerdict]] = {}
-    for verdict in verdicts:
-        by_sut.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
+    by_sut = grouped(((verdict.testbed, verdict.sut), verdict) for verdict in verdicts)
     gates = {test.sut for test in tested if test.status == "FAIL" and not test.verdicts}
     found: dict[Sut, State] = {}
     for sut, those in sorted(by_sut.items()):

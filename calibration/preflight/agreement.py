@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import Model, fault_of
 from calibration.preflight.checks import Check
 from calibration.preflight.facts import Identity, bounded_json
@@ -57,9 +58,7 @@ def check_agreement(known: Known) -> Iterator[Finding]:
 
 
 def _agreement(name: str, own: str | None, others: Mapping[str, str | None]) -> Finding:
-    by_value: dict[str, list[str]] = {}
-    for sut, value in sorted(others.items()):
-        by_value.setdefault(value or UNKNOWN, []).append(sut)
+    by_value = grouped((value or UNKNOWN, sut) for sut, value in sorted(others.items()))
     expected = " and ".join(f"{value} as on {', '.join(suts)}" for value, suts in by_value.items())
     if not own or UNKNOWN in by_value:
         return Finding(name, expected, own or UNKNOWN, "unknown")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from calibration.base.grouping import grouped
 from calibration.references.library import Library
 from calibration.references.metrics import OWN, QUANTITIES, Condition, Instrument, Metric
 from calibration.references.model import ReferenceMachine, Source, processor_key
@@ -142,9 +143,7 @@ def _groups(
 
 def _by_machine(entries: Iterable[tuple[str, str, float]]) -> list[float]:
     """Return one value of each machine, the median of its own: repeats on one machine are no further machines."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for source, name, value in entries:
-        found.setdefault((source, name), []).append(value)
+    found = grouped(((source, name), value) for source, name, value in entries)
     return [median(values) for values in found.values()]
 
 

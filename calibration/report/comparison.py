@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from calibration.base.grouping import grouped
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.measurements import registry
 from calibration.report.environment import rst_page
@@ -19,9 +20,7 @@ LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecid
 
 def render_comparison(compared: ComparedRuns) -> str:
     """Return *compared* as reStructuredText."""
-    by_outcome: dict[Outcome, list[Comparison]] = {}
-    for metric in compared.figures:
-        by_outcome.setdefault(metric.outcome, []).append(metric)
+    by_outcome = grouped((metric.outcome, metric) for metric in compared.figures)
     return rst_page(
         "comparison",
         compared=compared,

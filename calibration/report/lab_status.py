@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import context_changes
 from calibration.judge.completeness import RUN
@@ -74,10 +75,7 @@ class NightlyHistory:
     @cached_property
     def of_sut(self) -> Mapping[Sut, Sequence[NightVerdict]]:
         """Tonight's verdicts by SUT."""
-        found: dict[Sut, list[NightVerdict]] = {}
-        for verdict in self.verdicts:
-            found.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
-        return found
+        return grouped(((verdict.testbed, verdict.sut), verdict) for verdict in self.verdicts)
 
     def verdicts_of(self, row: int) -> Sequence[NightVerdict]:
         """Return tonight's verdicts on one series."""
@@ -85,10 +83,7 @@ class NightlyHistory:
 
     @cached_property
     def _of_series(self) -> Mapping[tuple[str, str, str], Sequence[NightVerdict]]:
-        found: dict[tuple[str, str, str], list[NightVerdict]] = {}
-        for verdict in self.verdicts:
-            found.setdefault(self.key(verdict), []).append(verdict)
-        return found
+        return grouped((self.key(verdict), verdict) for verdict in self.verdicts)
 
     def changed_tonight(self, sut: Sut) -> tuple[ContextChange, ...]:
         """Return the facts of *sut* that changed since its last run."""
@@ -174,10 +169,7 @@ def findings(nights: NightlyHistory) -> list[StatusFinding]:
     """Return tonight's failures by SUT and first night, most metrics first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
-        by_night: dict[date | None, list[NightVerdict]] = {}
-        for verdict in verdicts:
-            if verdict.outcome == "fail":
-                by_night.setdefault(verdict.since, []).append(verdict)
+        by_night = grouped((verdict.since, verdict) for verdict in verdicts if verdict.outcome == "fail")
         found += [
             StatusFinding(testbed, sut, since, tuple(sorted(failing, key=lambda item: failure_order(nights, item))))
             for since, failing in by_night.items()
@@ -258,9 +250,7 @@ def summary(nights: NightlyHistory, finding: StatusFinding) -> str:
 
 def standings(nights: NightlyHistory) -> list[SutStatus]:
     """Return every SUT of the results, most urgent first."""
-    wrong: dict[Sut, list[StatusFinding]] = {}
-    for finding in findings(nights):
-        wrong.setdefault((finding.testbed, finding.sut), []).append(finding)
+    wrong = grouped(((finding.testbed, finding.sut), finding) for finding in findings(nights))
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
     return sorted(found, key=lambda run: (get_args(State).index(run.state), run.testbed, run.sut))
 

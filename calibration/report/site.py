@@ -24,6 +24,7 @@ from calibration.base import units
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import read_regular, write_whole
 from calibration.base.gc_pause import paused_collector
+from calibration.base.grouping import grouped
 from calibration.base.parsers import parse_json
 from calibration.base.places import CACHE as CACHES
 from calibration.base.places import HOME, SHARE
@@ -150,9 +151,7 @@ def _with_documents(
     unreadable = () if nights is None else nights.history.unreadable
     damaged = {(results / damaged.file).parent for damaged in unreadable}
     runs = [run for run in runs if run not in damaged]
-    by_sut: dict[Path, list[Path]] = {}
-    for directory in runs:
-        by_sut.setdefault(directory.parent, []).append(directory)
+    by_sut = grouped((directory.parent, directory) for directory in runs)
     left_out = set()
     for those in by_sut.values():
         left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-MAX_RUNS]}
@@ -164,9 +163,7 @@ def _with_documents(
 
 def _by_sut(runs: Iterable[Kept]) -> dict[Sut, list[Kept]]:
     """Return *runs* by SUT, newest first; imports count as oldest, whatever their date."""
-    found: dict[Sut, list[Kept]] = {}
-    for run in sorted(runs, key=_age, reverse=True):
-        found.setdefault((run.data.run.testbed, run.data.run.sut), []).append(run)
+    found = grouped(((run.data.run.testbed, run.data.run.sut), run) for run in sorted(runs, key=_age, reverse=True))
     return dict(sorted(found.items()))
 
 

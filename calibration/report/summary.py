@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.base.commandline import cleanup_command
+from calibration.base.grouping import grouped
 from calibration.references.library import library, results_of
 from calibration.references.matching import normal
 from calibration.report.story import left_changed, story
@@ -66,9 +67,7 @@ def _excess(verdict: Verdict) -> float:
 def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
     """Return the fields of a run document that the verdict and the progress display use."""
     failed = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
-    reasons: dict[str, list[str]] = {}
-    for omitted in failed:
-        reasons.setdefault(omitted.reason, []).append(omitted.what)
+    reasons = grouped((omitted.reason, omitted.what) for omitted in failed)
     return {
         "directory": str(directory),
         "document": str(directory / RUN),

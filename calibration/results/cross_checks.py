@@ -9,6 +9,7 @@ from functools import partial
 from operator import mul, truediv
 from typing import Final, NamedTuple, TypeVar
 
+from calibration.base.grouping import grouped
 from calibration.base.statistics import MIN_COVERAGE, Estimate
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
@@ -177,9 +178,7 @@ def _cells(
 
 def _repeated(rule: RuleName, metrics: Iterable[tuple[Hashable, Side]]) -> Iterator[ConsistencyCheck]:
     """Yield checks of equal quantities, each against the first: the metric of record, if it is one."""
-    found: dict[Hashable, list[Side]] = {}
-    for quantity, side in metrics:
-        found.setdefault(quantity, []).append(side)
+    found = grouped(metrics)
     for first, *others in found.values():
         for other in others:
             if rule == "same_latency" and other.unsure is None and other.pages != first.pages:

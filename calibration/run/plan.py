@@ -11,6 +11,7 @@ from textwrap import wrap
 
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import EnvironmentLacksError
+from calibration.base.grouping import grouped
 from calibration.base.text import WIDTH, duration
 from calibration.base.units import plural, size
 from calibration.context.model import Context
@@ -165,9 +166,7 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
             lines.append(f"     {', '.join(_needs(step))}")
             lines.append(f"     $ {' '.join(step.argv)}")
     else:
-        kinds: dict[str, list[Step]] = {}
-        for step in plan.steps:
-            kinds.setdefault(declaration(step.kind).title, []).append(step)
+        kinds = grouped((declaration(step.kind).title, step) for step in plan.steps)
         width = max(map(len, kinds))
         for title, steps in kinds.items():
             count = f"   {len(steps)} steps" if len(steps) > 1 else ""
@@ -191,9 +190,7 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
 
 def _needs(step: Step) -> Iterator[str]:
     """Yield what *step* takes of the SUT: memory, tasks, and time before it measures."""
-    nodes: dict[int, list[int]] = {}
-    for node, size_bytes in step.memory_bytes.items():
-        nodes.setdefault(size_bytes, []).append(node)
+    nodes = grouped((size_bytes, node) for node, size_bytes in step.memory_bytes.items())
     for size_bytes, same in nodes.items():
         yield f"{size(size_bytes)} of {'node' if len(same) == 1 else 'each of nodes'} {format_cpulist(same)}"
     yield plural(step.tasks, "task")

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.sutprobe.document import Part, ProbeError, Result
 
@@ -80,9 +81,7 @@ class FirmwareResult(Result):
         """Return the results of *rounds* as one observation; of those with an instrument, if there are any."""
         results = [result for _, result in rounds]
         seen = [result for result in results if result.instrument is not None] or results
-        cpus: dict[int, list[FirmwareCpu]] = {}
-        for cpu in (cpu for result in seen for cpu in result.cpus):
-            cpus.setdefault(cpu.cpu, []).append(cpu)
+        cpus = grouped((cpu.cpu, cpu) for result in seen for cpu in result.cpus)
         changes: dict[str, Any] = {
             "threshold_ns": max((result.threshold_ns for result in seen if result.threshold_ns), default=None),
             "wall_s": sum(result.wall_s for result in seen),

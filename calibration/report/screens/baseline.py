@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.base.console import console as console_on
+from calibration.base.grouping import grouped
 from calibration.base.text import some_of, visible
 from calibration.judge.baselines import Proposal
 from calibration.judge.words import amount, share
@@ -43,9 +44,7 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
             table.add_row(*cells[: len(titles)])
         console.print(table)
         console.print()
-    reasons: dict[str, list[str]] = {}
-    for one in proposal.refused:
-        reasons.setdefault(one.reason, []).append(f"{one.sut} {one.metric}")
+    reasons = grouped((one.reason, f"{one.sut} {one.metric}") for one in proposal.refused)
     for reason, names in reasons.items():
         console.print(Text(visible(f"not accepted: {some_of(names, MAX_NAMES)}: {reason}"), style="yellow"))
     for note in proposal.notes:

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from calibration.base.console import console as console_on
+from calibration.base.grouping import grouped
 from calibration.base.text import visible
-from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
+from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, times
 from calibration.judge.words import amount, changed_fact
 
 MAX_METRICS: Final = 12
@@ -32,9 +33,7 @@ def print_comparison(compared: ComparedRuns, stream: IO[str], *, everything: boo
     console = console_on(stream)
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
     console.print(Text(visible(compared.summary), style="bold"))
-    by_outcome: dict[Outcome, list[Comparison]] = {}
-    for comparison in compared.figures:
-        by_outcome.setdefault(comparison.outcome, []).append(comparison)
+    by_outcome = grouped((comparison.outcome, comparison) for comparison in compared.figures)
     rest = []
     for outcome, comparisons in by_outcome.items():
         if not everything and outcome not in {"differs", "indicative"}:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
+from calibration.base.grouping import grouped
 from calibration.base.text import WIDTH, some_of, visible
 from calibration.base.units import plural
 from calibration.judge.components import VarianceShare
@@ -13,7 +14,6 @@ from calibration.judge.explanation import (
     CommonChange,
     ExplainedTest,
     Explanation,
-    MeasuredSut,
     Outcome,
     ThroughputChange,
 )
@@ -169,10 +169,7 @@ def _rest(found: Explanation) -> Iterator[str]:
     rows = [row for test in found.tests for row in test.suts]
     quiet = [row for row in rows if not row.changes and row.reason is None]
     yield f"no change: {len(quiet)} of {len(rows)} series"
-    reasons: dict[str, list[MeasuredSut]] = {}
-    for row in rows:
-        if row.reason is not None:
-            reasons.setdefault(row.reason, []).append(row)
+    reasons = grouped((row.reason, row) for row in rows if row.reason is not None)
     for reason, own in reasons.items():
         suts = dict.fromkeys(" + ".join(row.suts) for row in own)
         yield f"{reason}: {some_of(list(suts), MAX_NAMED)}"

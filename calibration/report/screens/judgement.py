@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from calibration.base.console import console as console_on
+from calibration.base.grouping import grouped
 from calibration.base.text import some_of, visible
 from calibration.base.units import plural
 from calibration.judge.completeness import NO_VALUE
@@ -20,7 +21,6 @@ from calibration.judge.failures import FailureGroup, group_failures, severity
 from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, within
-from calibration.results.history import Sut
 
 MAX_LINES: Final = 28
 """Lines for failing SUTs: with the rest they fit a screen of 40 lines."""
@@ -43,9 +43,7 @@ ELLIPSIS: Final = "..."
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
     """Print *judgement* on *stream*: one screen, or with *everything* every failure in full."""
     console = console_on(stream)
-    by_sut: dict[Sut, list[NightVerdict]] = {}
-    for verdict in judgement.verdicts:
-        by_sut.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
+    by_sut = grouped(((verdict.testbed, verdict.sut), verdict) for verdict in judgement.verdicts)
     failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
     events = [event for event in judgement.events if event.failed]
     console.print(
