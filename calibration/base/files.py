@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -143,6 +144,24 @@ def replacing(path: Path) -> Iterator[Path]:
         with written.open("rb") as file:
             os.fsync(file.fileno())
         written.replace(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file at *path* in the block; others wait for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_regular(path, "ab", create=True) as lock:
+        flock(lock, LOCK_EX)
+        yield
+
+
+@contextmanager
+def able_to(what: str, remedy: str = "") -> Iterator[None]:
+    """Raise ``EnvironmentLacksError`` for ``OSError`` in the block: *what* cannot be done, why, and the *remedy*."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentLacksError(f"cannot {what}: {error.strerror or error}{remedy}") from error
 
 
 def sync_all(directory: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Final, Literal, TextIO
 
 import click
 
-from calibration.base.errors import EnvironmentLacksError
-from calibration.base.files import replacing
+from calibration.base.files import able_to, replacing
 from calibration.base.options import results_argument
 from calibration.base.text import visible
 
@@ -70,11 +69,8 @@ def _written(output: Path | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
-    try:
-        with replacing(output) as written, written.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot write {output}: {error.strerror or error}") from error
+    with able_to(f"write {output}"), replacing(output) as written, written.open("w", encoding="utf-8") as file:
+        yield file
 
 
 class _LeftOut:

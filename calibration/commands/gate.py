@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
+from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
+from calibration.base.files import able_to
 from calibration.base.options import results_argument
 from calibration.gates.run import print_summary, run_gates
 
@@ -126,13 +127,11 @@ def gate_command(
     when = None if night is None else night.date()
     found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
     judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
-    try:
+    with able_to(f"write to {output}"):
         output.mkdir(parents=True, exist_ok=True)
         (output / VERDICTS).write_text(
             json.dumps({"night": str(found.night), "verdicts": judged}, indent=1) + "\n", encoding="utf-8"
         )
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error
     known = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
     given = {name: value for name, value in known.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
@@ -144,12 +143,10 @@ def _quick_gate(results: Path, output: Path, wanted: "Wanted") -> int:
     """Run the quick gate, print its summary, and return the exit code."""
     from calibration.quick.gate import check_inventory, exit_code, log_checks  # noqa: PLC0415 - the same
 
-    try:
+    with able_to(f"write to {output}"):
         output.mkdir(parents=True, exist_ok=True)
         checks = check_inventory(output, results, wanted, click.echo)
         print_summary(log_checks(output, checks), "Quick gate", output)
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error
     code = exit_code(checks)
     click.echo(ANSWERS[code])
     return code

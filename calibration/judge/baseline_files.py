@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import pending, refuse_links
+from calibration.base.errors import InputError
+from calibration.base.files import able_to, pending, refuse_links
 from calibration.base.model import Model, UtcTime
 from calibration.judge.words import within
 from calibration.results.documents import read_reference
@@ -302,15 +302,11 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
         acceptances=(*read_baseline_file(results, path, place), acceptance),
     )
     refuse_links(path.parent, below=results)
-    try:
+    with able_to(f"write the bounds to {path}", "; nothing was accepted"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with pending(path, _lines(file.model_dump(mode="json"), depth=4).encode() + b"\n") as written:
             read_baseline_file(results, written, place)
             written.replace(path)
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot write the bounds to {path}: {error.strerror or error}; nothing was accepted"
-        ) from error
     return path
 
 

@@ -15,7 +15,8 @@ from typing import Final
 
 import click
 
-from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import InputError
+from calibration.base.files import able_to
 from calibration.gates.run import GateOutcome, print_summary, run_gates
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_night
@@ -44,7 +45,7 @@ def judge(
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"{output} is inside the results; set judge_dir to another directory")
     judgement = judge_night(results, night_of(run_id))
-    try:
+    with able_to(f"write the judgement to {output}", ". Free some space, or set judge_dir to another directory"):
         output.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".judging-", dir=output) as scratch:
             new = Path(scratch)
@@ -56,11 +57,6 @@ def judge(
             if changed:
                 for path in sorted(new.iterdir(), key=lambda path: path.name == JUDGEMENT):
                     path.replace(output / path.name)  # the judgement last: an interrupted update is repeated
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot write the judgement to {output}: {error.strerror or error}. Free some space, or set judge_dir to "
-            "another directory"
-        ) from error
     return judgement, tested, changed
 
 

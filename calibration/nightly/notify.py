@@ -22,8 +22,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pydantic import ValidationError
 
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import read_given, read_regular, write_whole
+from calibration.base.errors import InputError
+from calibration.base.files import able_to, read_given, read_regular, write_whole
 from calibration.base.gc_pause import paused_collector
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
@@ -170,11 +170,9 @@ def _read(path: Path) -> dict[str, State]:
 
 def _write(path: Path, states: dict[str, State]) -> None:
     content = f"{_Notified(states=dict(sorted(states.items()))).to_json()}\n".encode()
-    try:
+    with able_to(f"write {path}"):
         if not path.is_file() or path.read_bytes() != content:
             write_whole(path, content)
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 # Delivery: neither a URL nor what a program printed is quoted, as they may contain secrets.

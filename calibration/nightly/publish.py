@@ -10,12 +10,11 @@ import hashlib
 import os
 import shutil
 from contextlib import suppress
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import open_regular, read_regular, sync_all, write_whole
+from calibration.base.files import able_to, locked, read_regular, sync_all, write_whole
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
@@ -51,20 +50,18 @@ def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
     sources = {**_files(site, ""), **_files(night, f"{NIGHT}/")}
     version = _version(sources)
     versions = destination / VERSIONS
-    try:
-        versions.mkdir(parents=True, exist_ok=True)
-        with open_regular(versions / ".lock", "ab", create=True) as lock:
-            flock(lock, LOCK_EX)
-            _check_ours(destination, version)
-            if not (versions / version).is_dir():
-                _copy(sources, versions, version)
-            changed = _switch(destination, version)
-            _prune(versions, version, keep)
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot publish the site to {destination}: {error.strerror or error}. Free some space, or set "
-            "publish_dir to a directory that can be written"
-        ) from error
+    with (
+        able_to(
+            f"publish the site to {destination}",
+            ". Free some space, or set publish_dir to a directory that can be written",
+        ),
+        locked(versions / ".lock"),
+    ):
+        _check_ours(destination, version)
+        if not (versions / version).is_dir():
+            _copy(sources, versions, version)
+        changed = _switch(destination, version)
+        _prune(versions, version, keep)
     return Published(destination / CURRENT, changed)
 
 

@@ -17,8 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import PARTIAL, read_regular
+from calibration.base.errors import InputError
+from calibration.base.files import PARTIAL, able_to, read_regular
 from calibration.results.documents import parse_json
 from calibration.results.layout import (
     CHECKER_OUTPUT,
@@ -129,7 +129,7 @@ def _older(runs: list[tuple[Path, date]]) -> list[tuple[Path, date]]:
 def remove(results: Path, expired: Expired) -> None:
     """Remove what is *expired*. Raises ``EnvironmentLacksError`` if that fails."""
     directory = results / expired.directory
-    try:
+    with able_to(f"remove the expired run {directory}"):
         for path in _abandoned(directory) if expired.what == "partial" else _raw(directory):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -142,8 +142,6 @@ def remove(results: Path, expired: Expired) -> None:
                 if any(place.iterdir()):
                     return
                 place.rmdir()
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot remove the expired run {directory}: {error.strerror or error}") from error
 
 
 def _folders(parent: Path) -> list[Path]:

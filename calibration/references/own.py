@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import refuse_links, write_whole
+from calibration.base.errors import InputError
+from calibration.base.files import able_to, refuse_links, write_whole
 from calibration.base.model import fault_of
 from calibration.references.library import FOLDER, read_file
 from calibration.references.model import ReferenceFile, ReferenceMachine, Source
@@ -69,12 +69,10 @@ def add(path: Path, machines: Sequence[ReferenceMachine], *, title: str, licence
     file = ReferenceFile(
         source=Source(title=title, url=None, date=newest, date_is="measured", licence=licence), machines=together
     )
-    try:
+    with able_to(f"write the references to {path}"):
         refuse_links(path, below=path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text_of(file).encode())
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot write the references to {path}: {error.strerror or error}") from error
     return file
 
 

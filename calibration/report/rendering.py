@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibration.base.errors import EnvironmentLacksError
+from calibration.base.files import able_to
 from calibration.references.library import library, results_of
 from calibration.report.page_cache import data_of, page_of
 from calibration.results.layout import REPORT, RUN
@@ -24,12 +24,8 @@ def render_run(run_dir: Path) -> Path:
     stored, target = stored_run(run_dir / RUN), run_dir / REPORT
     page = page_of(stored, library(results_of(run_dir)))
     data_of(stored)  # for the site
-    try:
+    with able_to(f"write the page to {target}", ". The old page is kept; free some space"):
         _replace(target, {PAGE: page.text, **page.figures})
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot write the page to {target}: {error.strerror or error}. The old page is kept; free some space"
-        ) from error
     return target / PAGE
 
 

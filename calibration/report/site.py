@@ -11,18 +11,16 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from fcntl import LOCK_EX, flock
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from calibration.base import units
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import read_regular, write_whole
+from calibration.base.errors import InputError
+from calibration.base.files import able_to, locked, read_regular, write_whole
 from calibration.base.gc_pause import paused_collector
 from calibration.base.grouping import grouped
 from calibration.base.parsers import parse_json
@@ -95,35 +93,22 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     found = [] if nights is None else standings(nights)
     directories = [results] if one else _with_documents(find_runs(results), results, nights, found)
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
-    try:
-        with _cache(CACHE / key) as work:
-            runs, unreadable = _read(results, directories)
-            if one and unreadable:
-                raise unreadable[0]
-            unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
-            suts = _by_sut(runs)
-            taken: set[str] = {"index", EXAMPLE.name}
-            names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.newest}
-            testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
-            html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
-            site = _Site(results, html, suts, nights, found, testbeds)
-            _install(html, site.files(unread), output, site.searched)
-            prune()
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot build the site in {CACHE} or write it to {output}: {error.strerror or error}. Free some space or "
-            "give another directory"
-        ) from error
+    what = f"build the site in {CACHE} or write it to {output}"
+    work = CACHE / key
+    with able_to(what, ". Free some space or give another directory"), locked(work / "lock"):
+        runs, unreadable = _read(results, directories)
+        if one and unreadable:
+            raise unreadable[0]
+        unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
+        suts = _by_sut(runs)
+        taken: set[str] = {"index", EXAMPLE.name}
+        names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.newest}
+        testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
+        html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
+        site = _Site(results, html, suts, nights, found, testbeds)
+        _install(html, site.files(unread), output, site.searched)
+        prune()
     return output / "index.html"
-
-
-@contextmanager
-def _cache(work: Path) -> Iterator[Path]:
-    """Lock the cache of one site: builds of the same site run one after the other."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        yield work
 
 
 def _read(results: Path, directories: Iterable[Path]) -> tuple[list[Kept], list[InputError]]:

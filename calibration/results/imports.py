@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from calibration import __version__
-from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.errors import InputError
+from calibration.base.files import able_to
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
 from calibration.formats.readings import Inconsistency, inconsistency
@@ -136,13 +137,8 @@ def store(results: Path, document: RunDocument, raw: bytes) -> Path:
     directory = run_directory(results, run.testbed, run.sut, run.id)
     if (directory / RUN).is_file() and read_run(directory).model_copy(update={"run": run}) == document:
         return directory
-    try:
+    with able_to(f"write the import to {results}", ". Free some space, or choose another directory"):
         directory.mkdir(parents=True, exist_ok=True)
         (directory / imported.text).write_bytes(raw)  # the directory's name is its hash
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot write the import to {results}: {error.strerror or error}. Free some space, or choose another "
-            "directory"
-        ) from error
     write_document(directory, document)
     return directory

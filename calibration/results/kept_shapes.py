@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import pending, refuse_links
+from calibration.base.errors import InputError
+from calibration.base.files import able_to, pending, refuse_links
 from calibration.context.model import Context
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
 from calibration.measurements.platform import CacheReference, Platform, ReferenceRun, ShapeReference, platform_of
@@ -132,13 +132,11 @@ def _origin(run: Run) -> ReferenceRun:
 def _keep(results: Path, reference: ShapeReference | CacheReference) -> Path:
     path = path_of(results, type(reference), reference.platform)
     refuse_links(path.parent, below=results)
-    try:
+    with able_to(
+        f"write the reference to {path}",
+        "; the run document is complete. Free some space, or set calibration_results_dir to another directory",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         with pending(path, reference.to_json().encode() + b"\n") as written, suppress(FileExistsError):
             os.link(written, path)  # unlike a rename it keeps an existing reference
-    except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot write the reference to {path}: {error.strerror or error}; the run document is complete. Free some "
-            "space, or set calibration_results_dir to another directory"
-        ) from error
     return path

@@ -11,12 +11,11 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import open_regular, read_regular
+from calibration.base.files import locked, open_regular, read_regular
 from calibration.results.documents import parse_json
 from calibration.results.kept_shapes import merge_references
 from calibration.results.layout import RECORDS, REFERENCES, REPORT, RUN, directories, run_directory
@@ -83,9 +82,7 @@ def merge(destination: Path, sources: Sequence[Path]) -> Merged:
 @contextmanager
 def _staging(destination: Path) -> Iterator[Path]:
     """Lock *destination*, and provide the path of the staging directory, without what an interruption left there."""
-    destination.mkdir(parents=True, exist_ok=True)
-    with open_regular(destination / LOCK, "ab", create=True) as lock:
-        flock(lock, LOCK_EX)
+    with locked(destination / LOCK):
         staging = destination / STAGING
         shutil.rmtree(staging, ignore_errors=True)
         try:
