@@ -20,14 +20,13 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import read_given, write_whole
+from calibration.base.files import read_given
 from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
@@ -114,44 +113,17 @@ def compiler_command() -> list[str]:
     return [sys.executable, "-m", "ziglang", "cc"]
 
 
-@cache
 def compiler_version() -> str:
-    """Return the compiler's version line, with the wheel's version.
-
-    Cached, because each worker of a fleet would ask again otherwise.
+    """Return the compiler's version, that of its wheel.
 
     Raises:
-        EnvironmentLacksError: The wheel is not installed or does not run here.
+        EnvironmentLacksError: The wheel is not installed.
 
     """
-    wheel = find_spec("ziglang")
-    if wheel is None or wheel.origin is None:
-        return _ask_compiler()
-    program = Path(wheel.origin).with_name("zig")
     try:
-        found = program.stat()
-    except OSError:
-        return _ask_compiler()
-    identity = f"{program} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
-    kept = CACHE_DIRECTORY / "probe" / f"compiler-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
-    try:
-        return kept.read_text(encoding="utf-8")
-    except OSError:
-        answer = _ask_compiler()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, answer.encode())
-    return answer
-
-
-def _ask_compiler() -> str:
-    try:
-        wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
-        first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
-    except (OSError, IndexError) as error:
-        raise EnvironmentLacksError(
-            f"the ziglang wheel does not run: {error}; install requirements/build.txt"
-        ) from error
-    return f"{first} (zig {wheel})"
+        return f"zig {version('ziglang')}"
+    except PackageNotFoundError as error:
+        raise EnvironmentLacksError("the ziglang wheel is not installed; install requirements/build.txt") from error
 
 
 def _run(command: list[str], directory: Path | None = None) -> str:
