@@ -6,7 +6,6 @@ the same, bit for bit, wherever they are built: ``probe/sutprobe.sha256`` has th
 """
 
 import ast
-import fcntl
 import hashlib
 import json
 import os
@@ -16,9 +15,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import read_given
+from calibration.base.files import locked, read_given
 from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
@@ -197,15 +196,6 @@ def strip(image: bytes) -> bytes:
     return bytes(stripped)
 
 
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file: of two simultaneous builds of the same key, the second waits and uses the first's."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
     """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
 
@@ -226,7 +216,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
     recipe = Path(__file__).read_text(encoding="utf-8")
     key = hashlib.sha256(json.dumps([source, compiler, flags, __version__, recipe]).encode()).hexdigest()[:32]
     final = root / key
-    with _exclusive(root / f"{key}.lock"):
+    with locked(root / f"{key}.lock"):  # the second of two simultaneous builds uses the first's
         with suppress(InputError):
             return _recorded(final, target)
         shutil.rmtree(final, ignore_errors=True)
