@@ -134,7 +134,9 @@ def _cost_of_idle(evidence: Evidence) -> Cost | str:
     for values in evidence.values("idle_latency"):
         if isinstance(values, IdleLatencyValues) and values.package_idle_ns and values.package_active_ns:
             quiet, active = values.package_idle_ns, values.package_active_ns
-            text = f"a load takes {units.headline(quiet)} from an idle machine, {units.headline(active)} when kept awake"
+            text = (
+                f"a load takes {units.headline(quiet)} from an idle machine, {units.headline(active)} when kept awake"
+            )
             return Cost(text, "idle_latency, package idle and active", max(0.0, 1 - active.value / quiet.value))
     return evidence.unmeasured("A wake-up without these states", "wakeup", "with idle_latency_us: 0 in the profile")
 
