@@ -275,16 +275,9 @@ void planting_write(struct json *json)
 		json_object_end(json);
 	}
 	json_array_end(json);
-<<<<<<< Updated upstream
-	json_f64(json, "other_threads_share", scene.busy);
-	json_u64(json, "explained_gaps", scene.causes.gaps);
-	json_f64(json, "explained_ns", clock_ns(scene.causes.ticks));
-	causes_write(json, &scene.causes);
-=======
 	json_f64(json, "other_threads_share", fixture.busy);
-	json_u64(json, "told_gaps", fixture.causes.gaps);
-	json_f64(json, "told_ns", clock_ns(fixture.causes.ticks));
+	json_u64(json, "explained_gaps", fixture.causes.gaps);
+	json_f64(json, "explained_ns", clock_ns(fixture.causes.ticks));
 	causes_write(json, &fixture.causes);
->>>>>>> Stashed changes
 	json_object_end(json);
 }
