@@ -104,7 +104,21 @@ bool pmu_find(struct pmu_spec *spec)
 
 /* -- opening -- */
 
-/* For the calling thread (NULL) or on a CPU; a leader (-1) is opened stopped, and its group with it. */
+int pmu_descriptor(struct perf_event_attr *attributes, const unsigned *cpu, int leader)
+{
+	struct rlimit files = {0};
+	int descriptor =
+		(int)syscall(SYS_perf_event_open, attributes, cpu ? -1 : 0, cpu ? (int)*cpu : -1, leader, PERF_FLAG_FD_CLOEXEC);
+	if (descriptor >= 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
+	    (rlim_t)descriptor + PMU_DESCRIPTORS_LEFT >= files.rlim_cur) {
+		close(descriptor);
+		errno = EMFILE;
+		return -1;
+	}
+	return descriptor;
+}
+
+/* A leader (-1) is opened stopped, and its group with it. */
 static int event_open(const struct pmu_spec *spec, const unsigned *cpu, int leader)
 {
 	union {
@@ -122,16 +136,7 @@ static int event_open(const struct pmu_spec *spec, const unsigned *cpu, int lead
 	known->disabled = leader < 0;
 	known->exclude_kernel = spec->user;
 	known->exclude_hv = spec->user;
-	struct rlimit files = {0};
-	int descriptor =
-		(int)syscall(SYS_perf_event_open, known, cpu ? -1 : 0, cpu ? (int)*cpu : -1, leader, PERF_FLAG_FD_CLOEXEC);
-	if (descriptor >= 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
-	    (rlim_t)descriptor + PMU_DESCRIPTORS_LEFT >= files.rlim_cur) {
-		close(descriptor);
-		errno = EMFILE;
-		descriptor = -1;
-	}
-	return descriptor;
+	return pmu_descriptor(known, cpu, leader);
 }
 
 static void set_close(struct pmu_set *set)

@@ -36,6 +36,7 @@ struct pmu_spec {
 	uint32_t type;
 };
 
+struct perf_event_attr;
 struct pmu;
 
 /* In place of a thread: every thread and all CPUs; the CPUs alone. */
@@ -85,6 +86,8 @@ bool pmu_scale(const struct pmu_reading *before, const struct pmu_reading *after
 
 /* For those who open events of their own: looks for the PMU's number. False where the kernel has no such PMU. */
 bool pmu_find(struct pmu_spec *spec);
+/* Opens an event of the calling thread (NULL) or of a CPU. Negative with errno: refused, or too few descriptors stay free. */
+int pmu_descriptor(struct perf_event_attr *attributes, const unsigned *cpu, int leader);
 const char *pmu_errno_name(int code);
 /* A sentence that says why; `code` is 0 where the kernel was not asked because it has no such PMU. */
 void pmu_reason(const struct pmu_spec *spec, const unsigned *cpu, int code, char reason[PMU_REASON_BYTES]);

@@ -7,8 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "allocate.h"
@@ -60,15 +58,7 @@ static int event_open(const struct pmu_spec *spec, unsigned cpu)
 	                                .size = ATTRIBUTES_PLAIN,
 	                                .config = spec->config[0],
 	                                .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING};
-	struct rlimit files = {0};
-	int descriptor = (int)syscall(SYS_perf_event_open, &event, -1, (int)cpu, -1, PERF_FLAG_FD_CLOEXEC);
-	if (descriptor >= 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
-	    (rlim_t)descriptor + PMU_DESCRIPTORS_LEFT >= files.rlim_cur) {
-		close(descriptor);
-		errno = EMFILE;
-		return -1;
-	}
-	return descriptor;
+	return pmu_descriptor(&event, &cpu, -1);
 }
 
 static struct source *source_of(unsigned cpu)
