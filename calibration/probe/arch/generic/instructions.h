@@ -97,20 +97,20 @@ static inline uint64_t arch_dependent_adds(uint64_t blocks)
 		__asm__ volatile("" : "+r"(carry));                                                                            \
 	} while (0)
 
-/* `left` times the same, without a branch within blocks of 32 and, for the rest, of each power of two below. */
-#define ARCH_BLOCKS(left, operation)                                                                                   \
-	do {                                                                                                               \
-		for (; (left) >= 32; (left) -= 32)                                                                             \
-			_Pragma("GCC unroll 32") for (unsigned i = 0; i < 32; i++) operation;                                      \
-		_Pragma("GCC unroll 5") for (unsigned block = 16; block; block /= 2) if ((left) & block)                       \
-			_Pragma("GCC unroll 16") for (unsigned i = 0; i < block; i++) operation;                                   \
-	} while (0)
-
-/* As on x86_64. */
+/* As on x86_64: blocks of 32 and, for the rest, of each power of two below. */
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
 	unsigned long sum = (unsigned long)carry, left = (unsigned long)units;
-	ARCH_BLOCKS(left, ARCH_ADD(sum));
+	for (; left >= 32; left -= 32)
+#pragma GCC unroll 32
+		for (unsigned i = 0; i < 32; i++)
+			ARCH_ADD(sum);
+#pragma GCC unroll 5
+	for (unsigned block = 16; block; block /= 2)
+		if (left & block)
+#pragma GCC unroll 16
+			for (unsigned i = 0; i < block; i++)
+				ARCH_ADD(sum);
 	return sum;
 }
 
@@ -119,7 +119,16 @@ static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry,
 static inline __attribute__((always_inline)) void arch_nops(uint64_t units)
 {
 	unsigned long left = (unsigned long)units;
-	ARCH_BLOCKS(left, ARCH_NOP);
+	for (; left >= 32; left -= 32)
+#pragma GCC unroll 32
+		for (unsigned i = 0; i < 32; i++)
+			ARCH_NOP;
+#pragma GCC unroll 5
+	for (unsigned block = 16; block; block /= 2)
+		if (left & block)
+#pragma GCC unroll 16
+			for (unsigned i = 0; i < block; i++)
+				ARCH_NOP;
 }
 
 /* A link is 64 bits wide in memory, whatever a pointer is. */
