@@ -14,12 +14,9 @@ import pytest
 TOP: Final = Path("/sys/fs/cgroup")
 
 VERSION_1: Final[Mapping[str, str]] = {
-    "cpuset.cpus": "cpuset.cpus",
-    "cpuset.mems": "cpuset.mems",
-    "memory.max": "memory.limit_in_bytes",
-    "cpu.max": "cpu.cfs_quota_us",
-    "pids.max": "pids.max",
-}
+    "cpuset.cpus": "cpuset.cpus", "cpuset.mems": "cpuset.mems", "memory.max": "memory.limit_in_bytes",
+    "cpu.max": "cpu.cfs_quota_us", "pids.max": "pids.max",
+}  # fmt: skip
 """Files of version 1 by their names in version 2; its period is 100 ms too unless it is set."""
 
 

@@ -14,11 +14,7 @@ PROCESSOR = "Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz"
 
 
 def on_metal(
-    document: RunDocument,
-    processor: str = PROCESSOR,
-    mt_s: int = 2933,
-    channels: int = 6,
-    sut: str | None = None,
+    document: RunDocument, processor: str = PROCESSOR, mt_s: int = 2933, channels: int = 6, sut: str | None = None
 ) -> RunDocument:
     """Return *document* as if measured on a server with two sockets, each with *channels* of memory of *mt_s* MT/s."""
     assert document.context is not None

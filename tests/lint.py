@@ -28,11 +28,7 @@ LINTERS: Final = (
 def run_linter(linter: str) -> bool:
     """Run *linter*, print its output if it fails, and return whether it passes."""
     done = subprocess.run(
-        [sys.executable, *linter.split()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        [sys.executable, *linter.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
         sys.stdout.write(f"{linter}: exit code {done.returncode}\n{done.stdout}\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parent.parent
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 WITH_HEADER = {
-    *(".py", ".c", ".h", ".yml", ".yaml", ".j2", ".cfg", ".ini", ".toml", ".css", ".robot", ".resource"),
+    *(".py", ".c", ".h", ".yml", ".yaml", ".j2", ".cfg", ".ini", ".toml", ".css", ".robot", ".resource")
 }  # the endings of source files
 FOREIGN = re.compile(r"/work/|/root/|/home/[a-z]+/|\bTODO\b|\bFIXME\b|\bXXX\b")
 """Forbidden in committed files: paths of the author's machine, and unfinished work."""

@@ -128,20 +128,11 @@ class Machine:
     def block(self, cpu: int) -> str:
         """Return the /proc/cpuinfo block of a CPU."""
         rows = {
-            "processor": cpu,
-            "vendor_id": "GenuineIntel",
-            "cpu family": 6,
-            "model": 143,
-            "model name": "Made Processor 8490H",
-            "stepping": 8,
-            "microcode": "0x2b000603",
-            "cpu MHz": "1900.000",
-            "physical id": self.package_of(cpu),
-            "siblings": self.cpus // 2,
-            "core id": self.core_of(cpu) % (self.cores // 2),
-            "flags": FLAGS,
-            "bugs": "spectre_v1 spectre_v2",
-        }
+            "processor": cpu, "vendor_id": "GenuineIntel", "cpu family": 6, "model": 143,
+            "model name": "Made Processor 8490H", "stepping": 8, "microcode": "0x2b000603", "cpu MHz": "1900.000",
+            "physical id": self.package_of(cpu), "siblings": self.cpus // 2,
+            "core id": self.core_of(cpu) % (self.cores // 2), "flags": FLAGS, "bugs": "spectre_v1 spectre_v2",
+        }  # fmt: skip
         return "".join(f"{name}\t: {value}\n" for name, value in rows.items()) + "\n"
 
     def table(self, names: list[str], form: str, tail: str) -> str:
@@ -388,22 +379,10 @@ SHORT = {"c2c_matrix", "loaded_latency"}
 """Kinds whose search has an answer of the same length on every machine."""
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
-    "jitter": _jitter,
-    "wakeup": _wakeups,
-    "firmware": _firmware,
-    "core_frequency": _frequency,
-    "latency_matrix": _chases,
-    "core_latency": _chases,
-    "random_bandwidth": _traffic,
-    "bandwidth_matrix": _traffic,
-    "bandwidth_scaling": _traffic,
-    "peak_injection_bandwidth": _traffic,
-    "max_bandwidth": _traffic,
-    "sustained_bandwidth": _traffic,
-    "bandwidth_ladder": _traffic,
-    "traffic_shape": _traffic,
-    "loaded_latency": _loaded,
-    "c2c_latency": _transfers,
-    "c2c_matrix": _matrix,
-}
+    "jitter": _jitter, "wakeup": _wakeups, "firmware": _firmware, "core_frequency": _frequency,
+    "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
+    "bandwidth_scaling": _traffic, "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
+    "sustained_bandwidth": _traffic, "bandwidth_ladder": _traffic, "traffic_shape": _traffic, "loaded_latency": _loaded,
+    "c2c_latency": _transfers, "c2c_matrix": _matrix,
+}  # fmt: skip
 """Kinds whose documents grow with the machine."""

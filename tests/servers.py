@@ -80,14 +80,9 @@ def keep_probe(folder: Path, target: str, program: bytes, source: str) -> str:
     (place / "sutprobe").chmod(0o755)
     sha256 = hashlib.sha256(program).hexdigest()
     record: dict[str, Any] = {
-        "path": "sutprobe",
-        "sha256": sha256,
-        "target": target,
-        "version": __version__,
-        "compiler": "none: recorded documents",
-        "flags": [],
-        "source_sha256": source,
-    }
+        "path": "sutprobe", "sha256": sha256, "target": target, "version": __version__,
+        "compiler": "none: recorded documents", "flags": [], "source_sha256": source,
+    }  # fmt: skip
     (place / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return sha256
 

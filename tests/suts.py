@@ -123,17 +123,10 @@ class Sut:
 
     def job(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
         usual = {
-            "run_id": run_id,
-            "sut": "sut1",
-            "host": "t1-sut1",
-            "controller": "somebody@there",
-            "started_at": "2026-11-21T03:27:12Z",
-            "lock": self.lock,
-            "settings": {},
-            "prefetchers_ok": True,
-            "keep_s": 3600.0,
-            "wait_s": 3600.0,
-        }
+            "run_id": run_id, "sut": "sut1", "host": "t1-sut1", "controller": "somebody@there",
+            "started_at": "2026-11-21T03:27:12Z", "lock": self.lock, "settings": {}, "prefetchers_ok": True,
+            "keep_s": 3600.0, "wait_s": 3600.0,
+        }  # fmt: skip
         return usual | options
 
     def start(self, run_id: str = "run1", *, popen: Mapping[str, Any] | None = None, **options: Any) -> "Run":

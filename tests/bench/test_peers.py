@@ -86,7 +86,7 @@ def test_ours_runs_in_random_order_with_each_peer_and_once_with_itself(compare: 
     assert "768 MiB over all threads, 384 MiB for one" in made.stdout
     failed = "bw_mem: bw_mem, alternation 1: nonsense"
     assert [line.removeprefix("Not compared: ") for line in made.stdout.splitlines() if "Not compared" in line] == [
-        *("rtla: not on PATH", failed, failed, "sutprobe: L3-all: no size in the middle of L3"),
+        *("rtla: not on PATH", failed, failed, "sutprobe: L3-all: no size in the middle of L3")
     ]
     kept = [label for label in starts if label != "bw_mem"][:400]
     alternations = [tuple(kept[at : at + 4]) for at in range(0, len(kept), 4)]
@@ -115,7 +115,7 @@ def test_an_interrupted_comparison_prints_complete_alternations(compare: Compare
     made = compare("read-one", sutprobe=iter((*[300.0] * 5, -2.0)), mbw=always(200.0))
     assert made.exit_code == INTERRUPTED
     assert [row[2:] for row in table_of(made)] == [
-        *(("mbw", "1.5, no interval", "2"), ("sutprobe again", "1, no interval", "2")),
+        *(("mbw", "1.5, no interval", "2"), ("sutprobe again", "1, no interval", "2"))
     ]
 
 
@@ -132,14 +132,11 @@ def test_scouting_takes_medians_and_keeps_a_second_if_as_good(monkeypatch: pytes
     assert session.not_compared == ["mbw: bad: exit code 1: nothing"]
 
 
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("echo nan", "not a positive number: 'nan'"),
-        ("echo 17; exit 3", "exit code 3: 17"),
-        ("sleep 600 & echo $! > pid; wait", "did not end within 1 s"),
-    ],
-)
+@pytest.mark.parametrize(("script", "reason"), [
+    ("echo nan", "not a positive number: 'nan'"),
+    ("echo 17; exit 3", "exit code 3: 17"),
+    ("sleep 600 & echo $! > pid; wait", "did not end within 1 s"),
+])  # fmt: skip
 def test_what_prints_nonsense_fails_or_hangs_has_no_value(
     script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

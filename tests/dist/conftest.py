@@ -23,15 +23,9 @@ PIP_WHEEL = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wh
 def start(*command: str | Path, env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run *command* to its end, with its errors in its output."""
     return subprocess.run(
-        [*map(str, command)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=env,
-        cwd=cwd,
-    )
+        [*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, env=env, cwd=cwd,
+    )  # fmt: skip
 
 
 def run(*command: str | Path, env: dict[str, str], cwd: Path | None = None) -> str:

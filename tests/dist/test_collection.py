@@ -16,12 +16,9 @@ from tests.ansible.support import ROOT, TINY
 from tests.dist.conftest import Installed, only, run
 
 PLAY = [
-    {
-        "hosts": "all",
-        "gather_facts": False,
-        "roles": ["calibration.harness.preflight", "calibration.harness.measure", "calibration.harness.report"],
-    }
-]
+    {"hosts": "all", "gather_facts": False,
+     "roles": ["calibration.harness.preflight", "calibration.harness.measure", "calibration.harness.report"]},
+]  # fmt: skip
 
 
 def test_collection_and_package_have_one_version() -> None:

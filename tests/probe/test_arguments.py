@@ -16,12 +16,7 @@ from tests.tools import require, require_two
 REQUIRED = {
     "latency": {"--at": "0@0", "--size-bytes": "4096"},
     "bandwidth": {"--group": "0@0", "--mix": "reads", "--buffer-bytes": "65536"},
-    "loaded": {
-        "--probe": "0@0",
-        "--load": "1@0",
-        "--probe-size-bytes": "65536",
-        "--buffer-bytes": "65536",
-    },
+    "loaded": {"--probe": "0@0", "--load": "1@0", "--probe-size-bytes": "65536", "--buffer-bytes": "65536"},
     "volume": {"--group": "0@0", "--array-bytes": "65536"},
     "c2c": {"--pair": "0@1"},
     "jitter": {"--cpus": "0"},
@@ -112,38 +107,35 @@ def test_every_option_is_exact_given_once_and_with_its_value(native: Path, confi
 
 
 @pytest.mark.parametrize("subcommand", ["latency", "bandwidth", "loaded", "counters"])
-@pytest.mark.parametrize(
-    ("event", "found"),
-    [
-        ("dram.reads", "'dram.reads'"),
-        ("=cpu/config=0x1/", "a name of 1 to 40"),
-        (f"{'a' * 41}=cpu/config=0x1/", "a name of 1 to 40"),
-        ("Dram=cpu/config=0x1/", "a name of 1 to 40"),
-        ("a=/config=0x1/", "a PMU of"),
-        ("a=../config=0x1/", "a PMU of"),
-        (f"a={'p' * 64}/config=0x1/", "a PMU of"),
-        ("a=cpu//", "'' in"),
-        ("a=cpu/config=0x1", "a / behind them"),
-        ("a=cpu/config=1/", "'config=1' in"),
-        ("a=cpu/config=0x/", "'config=0x' in"),
-        ("a=cpu/config=0x1g/", "'config=0x1g' in"),
-        (f"a=cpu/config=0x{'1' * 17}/", "up to 16 digits"),
-        ("a=cpu/config=-0x1/", "'config=-0x1' in"),
-        ("a=cpu/config=0x1,config=0x1/", "each once"),
-        ("a=cpu/config4=0x1/", "'config4=0x1' in"),
-        ("a=cpu/event=0x3c/", "'event=0x3c' in"),
-        ("a=cpu/config=0x1,group=64/", "group=0 to 63"),
-        ("a=cpu/config=0x1,group=/", "'group=' in"),
-        ("a=cpu/config=0x1,group=1x/", "'group=1x' in"),
-        ("a=cpu/config=0x1,user,user/", "each once"),
-        ("a=cpu/config=0x1,users/", "'users' in"),
-        ("a=cpu/config=0x1,/", "'' in"),
-        ("a=cpu/config=0x1/@", "a list of CPUs"),
-        ("a=cpu/config=0x1/@1-", "a list of CPUs"),
-        ("a=cpu/config=0x1/x", "only @CPULIST"),
-        ("probe.a=cpu/config=0x1/@0", "without CPUs"),
-    ],
-)
+@pytest.mark.parametrize(("event", "found"), [
+    ("dram.reads", "'dram.reads'"),
+    ("=cpu/config=0x1/", "a name of 1 to 40"),
+    (f"{'a' * 41}=cpu/config=0x1/", "a name of 1 to 40"),
+    ("Dram=cpu/config=0x1/", "a name of 1 to 40"),
+    ("a=/config=0x1/", "a PMU of"),
+    ("a=../config=0x1/", "a PMU of"),
+    (f"a={'p' * 64}/config=0x1/", "a PMU of"),
+    ("a=cpu//", "'' in"),
+    ("a=cpu/config=0x1", "a / behind them"),
+    ("a=cpu/config=1/", "'config=1' in"),
+    ("a=cpu/config=0x/", "'config=0x' in"),
+    ("a=cpu/config=0x1g/", "'config=0x1g' in"),
+    (f"a=cpu/config=0x{'1' * 17}/", "up to 16 digits"),
+    ("a=cpu/config=-0x1/", "'config=-0x1' in"),
+    ("a=cpu/config=0x1,config=0x1/", "each once"),
+    ("a=cpu/config4=0x1/", "'config4=0x1' in"),
+    ("a=cpu/event=0x3c/", "'event=0x3c' in"),
+    ("a=cpu/config=0x1,group=64/", "group=0 to 63"),
+    ("a=cpu/config=0x1,group=/", "'group=' in"),
+    ("a=cpu/config=0x1,group=1x/", "'group=1x' in"),
+    ("a=cpu/config=0x1,user,user/", "each once"),
+    ("a=cpu/config=0x1,users/", "'users' in"),
+    ("a=cpu/config=0x1,/", "'' in"),
+    ("a=cpu/config=0x1/@", "a list of CPUs"),
+    ("a=cpu/config=0x1/@1-", "a list of CPUs"),
+    ("a=cpu/config=0x1/x", "only @CPULIST"),
+    ("probe.a=cpu/config=0x1/@0", "without CPUs"),
+])  # fmt: skip
 def test_rejects_a_malformed_event(confined: Probe, subcommand: str, event: str, found: str) -> None:
     assert_refused(confined(subcommand, *words(REQUIRED[subcommand]), "--event", event), found)
 
@@ -178,113 +170,103 @@ LONG = ("--size-bytes", "98304")
 LINE_READS = "--mix line_reads: needs --streams 1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "subcommand"),
-        (("latenc",), "latenc"),
-        (("latency", *CPU, *SIZE, "--payload-bytes", "60"), "--payload-bytes"),
-        (("latency", *CPU, *SIZE, "--deadline-s", "0"), "--deadline-s: must be more than 0, not 0"),
-        (("latency", "--at", "0", *SIZE), "CPUS@NODE"),
-        (("latency", "--at", "0-1@0", *SIZE), "CPU@NODE"),
-        (("latency", "--at", "0@0+0", *SIZE), "0@0+0"),
-        (("latency", "--at", "0@0+", *SIZE), "0@0+"),
-        (("latency", "--at", "0@0:", *SIZE), "0@0:"),
-        (("latency", "--at", "0@0:32", *SIZE), "--size-bytes"),
-        (("latency", "--at", "0@0:4096", "--size-bytes", "4096,8192"), "--at"),
-        (("latency", "--at", "0@0:4096", *SIZE, "--together"), "--at"),
-        (("latency", *CPU, *CPU, *SIZE, "--together"), "CPU 0"),
-        (("latency", *CPU, *SIZE, "--keep-awake", "0@0"), "CPU 0"),
-        (("latency", *CPU, *LONG, "--chains", "33"), "--chains"),
-        (("latency", *CPU, *LONG, "--chains", "0"), "--chains"),
-        (("latency", *CPU, *LONG, "--chains", ",".join(["2"] * 17)), "--chains: must be at most 16 numbers, not 17"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--together"), "--chains: cannot be combined"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--payload-bytes", "8"), "--chains: cannot be combined"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--stride-bytes", "8"), "--chains: cannot be combined"),
-        (
-            ("latency", *CPU, "--size-bytes", "98240", "--chains", "2"),
-            "--chains: needs a --size-bytes of at least 1536",
-        ),
-        (("latency", "--at", "0@0:98240", *LONG, "--chains", "2"), "--chains: needs a size in --at of at least 1536"),
-        (
-            (*GROUP, "--mix", "random_reads", "--streams", "1", "--buffer-bytes", "65536,12288"),
-            "--mix random_reads: needs arrays of a power of two of bytes, not 12288",
-        ),
-        (
-            ("bandwidth", "--group", "0@0:12288", "--mix", "random_reads", "--streams", "1", *BUFFER),
-            "--mix random_reads: needs arrays of a power of two of bytes, not 12288",
-        ),
-        ((*GROUP, "--mix", "random_reads", *BUFFER), "--mix random_reads: needs --streams 1"),
-        (("latency", *CPU, *SIZE, "--keep-awake", "1@0", "--keep-awake", "1@0"), "CPU 1"),
-        (("latency", *CPU, *SIZE, "--line-bytes", "48"), "--line-bytes"),
-        (("latency", *CPU, *SIZE, "--order", "random,sideways"), "--order"),
-        (("latency", *CPU, "--size-bytes", "64", "--stride-bytes", "128"), "--size-bytes"),
-        ((*GROUP, "--mix", "reads,read", *BUFFER), "--mix"),
-        (("bandwidth", "--group", "0@0+0@0", *MIX, *BUFFER), "CPU 0"),
-        ((*GROUP, *MIX, *BUFFER, "--streams", "3"), "--streams"),
-        ((*GROUP, *MIX, *BUFFER, "--prefetch-bytes", "63"), "--prefetch-bytes: must be a multiple of 64, not 63"),
-        ((*GROUP, *MIX, *BUFFER, "--window-s", "0"), "--window-s"),
-        ((*GROUP, *MIX, "--buffer-bytes", "65536,65537"), "65537"),
-        ((*GROUP, *MIX, "--buffer-bytes", "0"), "--buffer-bytes"),
-        *(
-            (("bandwidth", "--group", f"0@0:{size}", *MIX, *BUFFER), f"'0@0:{size}'")
-            for size in ("", "4097", "x", "4096:4096")
-        ),
-        *(
-            (command, LINE_READS)
-            for wrong in (("--streams", "2"), ("--streams", "1", "--prefetch-bytes", "64"), ())
-            for command in (
-                (*GROUP, "--mix", "reads,line_reads", *BUFFER, *wrong),
-                (*LOADED, "--probe", "0@0", "--load", "1@0", "--mix", "line_reads", *wrong),
-            )
-        ),
-        *(
-            ((*GROUP, "--mix", "reads,1:1", *BUFFER, "--streams", "1,2", "--only", wrong), "--only")
-            for wrong in ("4", "1,1", "2,1", "0,4", "x", "")
-        ),
-        ((*GROUP, *MIX, *BUFFER, "--keep-best", "1", "--only", "0"), "--only: not with --keep-best"),
-        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--share-percent", "50"), "--share-percent: only with --choose"),
-        ((*LOADED, "--probe", "0@0", "--load", "0@0"), "CPU 0"),
-        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--delay-ns", "100", "--delay", "100"), "--delay-ns"),
-        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--stride-bytes", "8192"), "--probe-size-bytes"),
-        ((*ARRAY[:-1], "4097"), "--array-bytes: must be a multiple of 4096, not 4097"),
-        ((*ARRAY, "--passes", "51"), "--passes"),
-        ((*ARRAY, "--passes", "0"), "--passes"),
-        ((*ARRAY, "--event", "a=cpu/"), "--event"),
-        ((*ARRAY, "--event", "probe.a=cpu/config=0x1/"), "only in loaded"),
-        (("c2c",), "--pair or --all-pairs"),
-        (("c2c", "--pair", "0@0", "--home", "0"), "two CPUs"),
-        (("c2c", "--pair", "0-1@2"), "one CPU on each side"),
-        (("c2c", "--pair", "1"), "two CPUs"),
-        *(
-            (("c2c", "--pair", f"0@1{own}"), f"'0@1{own}'")
-            for own in (":", ":x", ":-1", ":1024", ":0:", ":0:dirty", ":0:hit:", ":0:hit:0")
-        ),
-        (("c2c", "--all-pairs", "5"), "two CPUs"),
-        (("c2c", "--pair", "0@1", "--matrix-pairs", "1"), "--matrix-pairs"),
-        ((*PAIRS, "--matrix-pairs", "1,1,1"), "--matrix-pairs"),
-        *(
-            ((*wrong, "--matrix-budget-s", "1"), "--matrix-budget-s: must be with --all-pairs alone")
-            for wrong in (("c2c", "--pair", "0@1"), (*PAIRS, "--pair", "0@1"), (*PAIRS, "--matrix-pairs", "1"))
-        ),
-        (("c2c", "--all-pairs", "0-1:2000"), "the home must be"),
-        (("c2c", "--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
-        ((*PAIRS, "--home", "me"), "--home"),
-        ((*PAIRS[:-1], "0-1:0:hit", "--method", "pingpong"), "no state"),
-        ((*PAIRS[:-1], "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 appear with two"),
-        (("jitter", "--cpus", "0", "--threshold-ns", "0"), "--threshold-ns"),
-        (("jitter", "--cpus", "0", "--fifo", "100"), "--fifo"),
-        (("jitter", "--cpus", "0", "--view", "pma", "--attribute"), "--attribute"),
-        (("firmware", "--cpus", "0", "--width-us", "100000"), "--width-us"),
-        (("firmware", "--cpus", "0", "--seconds", "0"), "--seconds"),
-        (("frequency", "--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus: CPU 1"),
-        (("frequency", "--cpus", "0", "--work", "mmx"), "--work"),
-        (("frequency", "--cpus", "0", "--active", "some"), "--active"),
-        (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),
-        (("frequency", "--cpus", ""), "list of CPUs"),
-        (("info", "extra"), "extra"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "subcommand"),
+    (("latenc",), "latenc"),
+    (("latency", *CPU, *SIZE, "--payload-bytes", "60"), "--payload-bytes"),
+    (("latency", *CPU, *SIZE, "--deadline-s", "0"), "--deadline-s: must be more than 0, not 0"),
+    (("latency", "--at", "0", *SIZE), "CPUS@NODE"),
+    (("latency", "--at", "0-1@0", *SIZE), "CPU@NODE"),
+    (("latency", "--at", "0@0+0", *SIZE), "0@0+0"),
+    (("latency", "--at", "0@0+", *SIZE), "0@0+"),
+    (("latency", "--at", "0@0:", *SIZE), "0@0:"),
+    (("latency", "--at", "0@0:32", *SIZE), "--size-bytes"),
+    (("latency", "--at", "0@0:4096", "--size-bytes", "4096,8192"), "--at"),
+    (("latency", "--at", "0@0:4096", *SIZE, "--together"), "--at"),
+    (("latency", *CPU, *CPU, *SIZE, "--together"), "CPU 0"),
+    (("latency", *CPU, *SIZE, "--keep-awake", "0@0"), "CPU 0"),
+    (("latency", *CPU, *LONG, "--chains", "33"), "--chains"),
+    (("latency", *CPU, *LONG, "--chains", "0"), "--chains"),
+    (("latency", *CPU, *LONG, "--chains", ",".join(["2"] * 17)), "--chains: must be at most 16 numbers, not 17"),
+    (("latency", *CPU, *LONG, "--chains", "2", "--together"), "--chains: cannot be combined"),
+    (("latency", *CPU, *LONG, "--chains", "2", "--payload-bytes", "8"), "--chains: cannot be combined"),
+    (("latency", *CPU, *LONG, "--chains", "2", "--stride-bytes", "8"), "--chains: cannot be combined"),
+    (("latency", *CPU, "--size-bytes", "98240", "--chains", "2"), "--chains: needs a --size-bytes of at least 1536"),
+    (("latency", "--at", "0@0:98240", *LONG, "--chains", "2"), "--chains: needs a size in --at of at least 1536"),
+    ((*GROUP, "--mix", "random_reads", "--streams", "1", "--buffer-bytes", "65536,12288"),
+     "--mix random_reads: needs arrays of a power of two of bytes, not 12288"),
+    (("bandwidth", "--group", "0@0:12288", "--mix", "random_reads", "--streams", "1", *BUFFER),
+     "--mix random_reads: needs arrays of a power of two of bytes, not 12288"),
+    ((*GROUP, "--mix", "random_reads", *BUFFER), "--mix random_reads: needs --streams 1"),
+    (("latency", *CPU, *SIZE, "--keep-awake", "1@0", "--keep-awake", "1@0"), "CPU 1"),
+    (("latency", *CPU, *SIZE, "--line-bytes", "48"), "--line-bytes"),
+    (("latency", *CPU, *SIZE, "--order", "random,sideways"), "--order"),
+    (("latency", *CPU, "--size-bytes", "64", "--stride-bytes", "128"), "--size-bytes"),
+    ((*GROUP, "--mix", "reads,read", *BUFFER), "--mix"),
+    (("bandwidth", "--group", "0@0+0@0", *MIX, *BUFFER), "CPU 0"),
+    ((*GROUP, *MIX, *BUFFER, "--streams", "3"), "--streams"),
+    ((*GROUP, *MIX, *BUFFER, "--prefetch-bytes", "63"), "--prefetch-bytes: must be a multiple of 64, not 63"),
+    ((*GROUP, *MIX, *BUFFER, "--window-s", "0"), "--window-s"),
+    ((*GROUP, *MIX, "--buffer-bytes", "65536,65537"), "65537"),
+    ((*GROUP, *MIX, "--buffer-bytes", "0"), "--buffer-bytes"),
+    *(
+        (("bandwidth", "--group", f"0@0:{size}", *MIX, *BUFFER), f"'0@0:{size}'")
+        for size in ("", "4097", "x", "4096:4096")
+    ),
+    *(
+        (command, LINE_READS)
+        for wrong in (("--streams", "2"), ("--streams", "1", "--prefetch-bytes", "64"), ())
+        for command in (
+            (*GROUP, "--mix", "reads,line_reads", *BUFFER, *wrong),
+            (*LOADED, "--probe", "0@0", "--load", "1@0", "--mix", "line_reads", *wrong),
+        )
+    ),
+    *(
+        ((*GROUP, "--mix", "reads,1:1", *BUFFER, "--streams", "1,2", "--only", wrong), "--only")
+        for wrong in ("4", "1,1", "2,1", "0,4", "x", "")
+    ),
+    ((*GROUP, *MIX, *BUFFER, "--keep-best", "1", "--only", "0"), "--only: not with --keep-best"),
+    ((*LOADED, "--probe", "0@0", "--load", "1@0", "--share-percent", "50"), "--share-percent: only with --choose"),
+    ((*LOADED, "--probe", "0@0", "--load", "0@0"), "CPU 0"),
+    ((*LOADED, "--probe", "0@0", "--load", "1@0", "--delay-ns", "100", "--delay", "100"), "--delay-ns"),
+    ((*LOADED, "--probe", "0@0", "--load", "1@0", "--stride-bytes", "8192"), "--probe-size-bytes"),
+    ((*ARRAY[:-1], "4097"), "--array-bytes: must be a multiple of 4096, not 4097"),
+    ((*ARRAY, "--passes", "51"), "--passes"),
+    ((*ARRAY, "--passes", "0"), "--passes"),
+    ((*ARRAY, "--event", "a=cpu/"), "--event"),
+    ((*ARRAY, "--event", "probe.a=cpu/config=0x1/"), "only in loaded"),
+    (("c2c",), "--pair or --all-pairs"),
+    (("c2c", "--pair", "0@0", "--home", "0"), "two CPUs"),
+    (("c2c", "--pair", "0-1@2"), "one CPU on each side"),
+    (("c2c", "--pair", "1"), "two CPUs"),
+    *(
+        (("c2c", "--pair", f"0@1{own}"), f"'0@1{own}'")
+        for own in (":", ":x", ":-1", ":1024", ":0:", ":0:dirty", ":0:hit:", ":0:hit:0")
+    ),
+    (("c2c", "--all-pairs", "5"), "two CPUs"),
+    (("c2c", "--pair", "0@1", "--matrix-pairs", "1"), "--matrix-pairs"),
+    ((*PAIRS, "--matrix-pairs", "1,1,1"), "--matrix-pairs"),
+    *(
+        ((*wrong, "--matrix-budget-s", "1"), "--matrix-budget-s: must be with --all-pairs alone")
+        for wrong in (("c2c", "--pair", "0@1"), (*PAIRS, "--pair", "0@1"), (*PAIRS, "--matrix-pairs", "1"))
+    ),
+    (("c2c", "--all-pairs", "0-1:2000"), "the home must be"),
+    (("c2c", "--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
+    ((*PAIRS, "--home", "me"), "--home"),
+    ((*PAIRS[:-1], "0-1:0:hit", "--method", "pingpong"), "no state"),
+    ((*PAIRS[:-1], "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 appear with two"),
+    (("jitter", "--cpus", "0", "--threshold-ns", "0"), "--threshold-ns"),
+    (("jitter", "--cpus", "0", "--fifo", "100"), "--fifo"),
+    (("jitter", "--cpus", "0", "--view", "pma", "--attribute"), "--attribute"),
+    (("firmware", "--cpus", "0", "--width-us", "100000"), "--width-us"),
+    (("firmware", "--cpus", "0", "--seconds", "0"), "--seconds"),
+    (("frequency", "--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus: CPU 1"),
+    (("frequency", "--cpus", "0", "--work", "mmx"), "--work"),
+    (("frequency", "--cpus", "0", "--active", "some"), "--active"),
+    (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),
+    (("frequency", "--cpus", ""), "list of CPUs"),
+    (("info", "extra"), "extra"),
+])  # fmt: skip
 def test_rejects_wrong_usage(probe: Probe, arguments: tuple[str, ...], message: str) -> None:
     done = probe(*arguments)
     assert_refused(done, message)

@@ -14,15 +14,7 @@ import pytest
 
 from calibration import build as build_module
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.build import (
-    SHA256SUMS,
-    SOURCES_DIRECTORY,
-    TARGETS,
-    BuiltProbe,
-    sha256sums,
-    source_sha256,
-    sources,
-)
+from calibration.build import SHA256SUMS, SOURCES_DIRECTORY, TARGETS, BuiltProbe, sha256sums, source_sha256, sources
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 

@@ -32,21 +32,9 @@ from tests.tools import require, require_root, require_two
 
 MIB = 1 << 20
 ENVELOPE = {
-    "schema",
-    "subcommand",
-    "argv",
-    "build",
-    "status",
-    "error",
-    "host",
-    "started_at_unix_ns",
-    "duration_s",
-    "clock",
-    "warnings",
-    "counter_budget",
-    "parameters",
-    "result",
-}
+    "schema", "subcommand", "argv", "build", "status", "error", "host", "started_at_unix_ns", "duration_s", "clock",
+    "warnings", "counter_budget", "parameters", "result",
+}  # fmt: skip
 
 
 def assert_envelope(document: dict[str, Any], subcommand: str) -> None:

@@ -309,15 +309,11 @@ def test_an_older_kernel_refuses_config3_with_the_reason(probe: Probe) -> None:
 
 
 @pytest.mark.usefixtures("of_cpus")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("counters", "--duration-s", "500"),
-        ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--background-s", "500"),
-        ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--background-s", "500"),
-    ],
-    ids=["counters", "latency", "bandwidth"],
-)
+@pytest.mark.parametrize("arguments", [
+    ("counters", "--duration-s", "500"),
+    ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--background-s", "500"),
+    ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--background-s", "500"),
+], ids=["counters", "latency", "bandwidth"])  # fmt: skip
 def test_counting_stops_on_request(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
     asked = f"a=software/config={CPU_CLOCK}/@{cpus[0]}"
     words = (word.format(cpus[0]) for word in arguments)
@@ -444,14 +440,10 @@ def test_loaded_counts_the_load_and_the_probes_each_with_its_own_work(probe: Pro
         assert 0 < walks.count <= most_ns(walks)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--hops", "640"),
-        ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002"),
-    ],
-    ids=["latency", "bandwidth"],
-)
+@pytest.mark.parametrize("arguments", [
+    ("latency", "--at", "{0}@0", "--size-bytes", "4096", "--hops", "640"),
+    ("bandwidth", "--group", "{0}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002"),
+], ids=["latency", "bandwidth"])  # fmt: skip
 def test_without_events_there_are_no_counters(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
     done = probe(*(word.format(cpus[0]) for word in arguments), "--placements", "1", "--windows", "1")
     (placement,) = done.document["result"]["points"][0]["placements"]

@@ -38,23 +38,15 @@ SABOTAGE: Final = {
     "gap_longest": ("gaps", "gaps.c", "gaps->ring[k].ticks >= ticks", "gaps->ring[k].ticks > ticks"),
     "slices": ("sliced", "slices.c", "at[slices + 1] <= known", "at[slices] <= known"),
     "trace_lost": ("tracing", "tracing.c", "lost += strtoll", "lost = strtoll"),
-    "trace_osnoise": (
-        "tracing",
-        "osnoise.c",
-        "off && option_set(instances, WORKLOAD)",
-        "option_set(instances, WORKLOAD) && off",
-    ),
+    "trace_osnoise": ("tracing", "osnoise.c", "off && option_set(instances, WORKLOAD)",
+                      "option_set(instances, WORKLOAD) && off"),
     "trace_text": ("tracing", "causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
     "trace_hwlat": ("tracing", "hwlat.c", "off && settings_put(instances, &before)", "off"),
     "trace_hwlat_text": ("tracing", "hwlat.c", "inner > outer ? inner : outer", "inner"),
     "json": ("text", "json.c", " || *c == 0x7f", ""),
     "samples": ("samples", "decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
-    "counters": (
-        "arithmetic",
-        "pmu_counts.c",
-        "((double)enabled / (double)running)",
-        "((double)running / (double)enabled)",
-    ),
+    "counters": ("arithmetic", "pmu_counts.c", "((double)enabled / (double)running)",
+                 "((double)running / (double)enabled)"),
     "threads": ("arithmetic", "pmu_counts.c", "\tevent.wall_ticks /= (double)event.threads;\n", ""),
     "order": ("chain", "chain.c", "chi_square <= ORDER", "chi_square <= 10 * ORDER"),
     "cursors": ("chain", "chain_cursors.c", "turn < turns", "turn + 1 < turns"),
@@ -69,7 +61,7 @@ SABOTAGE: Final = {
     "throttled": ("realtime", "realtime.c", "served(cpus->cpus[i]", "served(cpus->cpus[0]"),
     "files": ("text", "files.c", "\tclose(descriptor);\n", ""),
     "control_groups": ("memory", "cgroup.c", "room < question->least", "room > question->least"),
-}
+}  # fmt: skip
 """By case: the program, a file of sutprobe, what it says, and a fault."""
 
 

@@ -15,21 +15,10 @@ from tests.probe_results import InfoResult, Privilege
 from tests.tools import emulator, require, require_root
 
 PRIVILEGES = {
-    "real_time_priority",
-    "real_time_unthrottled",
-    "locked_memory",
-    "own_cycle_counter",
-    "machine_event_counters",
-    "smi_counts",
-    "page_nodes",
-    "memory_policy",
-    "hugetlb_pages",
-    "transparent_huge_pages",
-    "interrupt_counts",
-    "all_cpus",
-    "all_cpu_time",
-    "all_memory",
-}
+    "real_time_priority", "real_time_unthrottled", "locked_memory", "own_cycle_counter", "machine_event_counters",
+    "smi_counts", "page_nodes", "memory_policy", "hugetlb_pages", "transparent_huge_pages", "interrupt_counts",
+    "all_cpus", "all_cpu_time", "all_memory",
+}  # fmt: skip
 X86_ONLY = {"smi_counts"}
 CPUINFO_NAMES = {"lse": "atomics", "neon": "asimd"}
 """Instruction sets that ``/proc/cpuinfo`` calls otherwise."""

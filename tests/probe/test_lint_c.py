@@ -10,24 +10,13 @@ from tests import lint_c
 CLEAN = '// SPDX-License-Identifier: Apache-2.0\n#include <stdio.h>\n\nint main(void)\n{\n\treturn puts("") < 0;\n}\n'
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "named"),
-    [
-        ("main.c", CLEAN.replace("\treturn", "    return"), "clang-format"),
-        ("main.c", CLEAN.replace('puts("")', "*(int *)0"), "clang-analyzer"),
-        (
-            "main.c",
-            CLEAN.replace("return", "#if defined(__aarch64__)\n#error only here\n#endif\n\treturn"),
-            "only here",
-        ),
-        (
-            "arch/aarch64/main.c",
-            CLEAN.replace("return", "#if defined(__aarch64__)\n\t*(int *)0 = 1;\n#endif\n\treturn"),
-            "clang-analyzer",
-        ),
-    ],
-    ids=["format", "fault", "another architecture", "files of another architecture"],
-)
+@pytest.mark.parametrize(("name", "text", "named"), [
+    ("main.c", CLEAN.replace("\treturn", "    return"), "clang-format"),
+    ("main.c", CLEAN.replace('puts("")', "*(int *)0"), "clang-analyzer"),
+    ("main.c", CLEAN.replace("return", "#if defined(__aarch64__)\n#error only here\n#endif\n\treturn"), "only here"),
+    ("arch/aarch64/main.c", CLEAN.replace("return", "#if defined(__aarch64__)\n\t*(int *)0 = 1;\n#endif\n\treturn"),
+     "clang-analyzer"),
+], ids=["format", "fault", "another architecture", "files of another architecture"])  # fmt: skip
 def test_findings_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, named: str
 ) -> None:

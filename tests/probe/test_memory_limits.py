@@ -381,15 +381,8 @@ def test_tasks_are_asked_for_under_the_limit_of_the_user(public: Path, cpus: lis
         pytest.skip("no permission: a process of another user")
     require_two(cpus)
     words = [
-        "--cpus",
-        str(cpus[-1]),
-        "--seconds",
-        "0.2",
-        "--loads",
-        "housekeeping",
-        "--housekeeping-cpus",
-        str(cpus[0]),
-    ]
+        "--cpus", str(cpus[-1]), "--seconds", "0.2", "--loads", "housekeeping", "--housekeeping-cpus", str(cpus[0]),
+    ]  # fmt: skip
 
     def run(most: int) -> dict[str, Any]:
         done = subprocess.run(

@@ -21,21 +21,9 @@ SHORT = ("--injection-s", "0.5")
 """Of the longest period injected five are enough where what is asked is whether the code runs at all."""
 
 CASES = {
-    "clock",
-    "instructions",
-    "chain",
-    "interleave",
-    "large_chain",
-    "gap_books",
-    "gap_injection",
-    "gap_injector",
-    "trace_planted",
-    "core_work",
-    "kernels",
-    "affinity",
-    "placement",
-    "generator",
-}
+    "clock", "instructions", "chain", "interleave", "large_chain", "gap_books", "gap_injection", "gap_injector",
+    "trace_planted", "core_work", "kernels", "affinity", "placement", "generator",
+}  # fmt: skip
 
 PATIENCE_S = 400
 """All cases take about a minute in the slowest build on a quiet machine."""
@@ -91,13 +79,10 @@ SABOTAGE = {
     "clock": ("clock.c", "clock_now_used.hz = ticks * 1e9 /", "clock_now_used.hz = 1.0001 * ticks * 1e9 /"),
     "gap_injection": ("gaps.c", "\tgaps->count++;\n", "\tif (++gaps->count % 7 == 3)\n\t\treturn;\n"),
     "gap_injector": ("gaps.c", "gaps_record(gaps, previous, step);", "gaps_record(gaps, previous, step - step / 3);"),
-    "kernels": (
-        "arch/streams.h",
-        "VECTOR_TRIAD(VECTOR_LOAD(b + place), VECTOR_LOAD(a + place)",
-        "VECTOR_TRIAD(VECTOR_LOAD(a + place), VECTOR_LOAD(b + place)",
-    ),
+    "kernels": ("arch/streams.h", "VECTOR_TRIAD(VECTOR_LOAD(b + place), VECTOR_LOAD(a + place)",
+                "VECTOR_TRIAD(VECTOR_LOAD(a + place), VECTOR_LOAD(b + place)"),
     "trace_planted": ("causes.c", "\tcause->now_events++;\n\t/*", "\tcause->now_events += reader->depth > 0;\n\t/*"),
-}
+}  # fmt: skip
 """By case: a file, what it says, and a fault.
 
 A split cycle, a wrong rate, lost or short gaps, a wrong array, threads lost.

@@ -112,20 +112,17 @@ def test_pages_that_the_kernel_has_not_leave_the_others(probe: Probe, cpus: list
     assert "no hugetlb pages of 12 KiB" in lost["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ("--pages", "base,base"),
-        ("--pages", "hugetlb", "--hugetlb-bytes", "2097152,2097152"),
-        ("--pages", "base", "--hugetlb-bytes", "2097152"),
-        ("--at", "0@0:65536/"),
-        ("--at", "0@0:65536/4"),
-        ("--at", "0@0:65536/131072"),
-        ("--at", "0@0:65536/4095"),
-        ("--at", "0@0:65536/4096", "--stride-bytes", "64,128"),
-        ("--at", f"0@0:{1 << 36}/8"),
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    ("--pages", "base,base"),
+    ("--pages", "hugetlb", "--hugetlb-bytes", "2097152,2097152"),
+    ("--pages", "base", "--hugetlb-bytes", "2097152"),
+    ("--at", "0@0:65536/"),
+    ("--at", "0@0:65536/4"),
+    ("--at", "0@0:65536/131072"),
+    ("--at", "0@0:65536/4095"),
+    ("--at", "0@0:65536/4096", "--stride-bytes", "64,128"),
+    ("--at", f"0@0:{1 << 36}/8"),
+])  # fmt: skip
 def test_pages_and_strides_that_make_no_sense_are_refused(probe: Probe, wrong: tuple[str, ...]) -> None:
     done = probe("latency", "--at", "0@0", "--size-bytes", "65536", *wrong)
     assert (done.code, done.document["error"]["code"]) == (2, "usage")

@@ -165,19 +165,16 @@ def test_real_time_threads_on_all_cpus_are_refused(probe: Probe, cpus: list[int]
     assert done.document["result"] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("--loads", "memory"), "--load-group"),
-        (("--loads", "none", "--load-group", "1@0"), "--load-group"),
-        (("--loads", "memory", "--load-group", "0@0"), "CPU 0 is measured"),
-        (("--loads", "memory", "--load-group", "1@0", "--load-group", "1@0"), "given twice"),
-        (("--loads", "housekeeping"), "--housekeeping-cpus"),
-        (("--loads", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
-        (("--idle-latency-us", "deep"), "--idle-latency-us"),
-        (("--seconds", "0.0001"), "--seconds"),
-    ],
-)
+@pytest.mark.parametrize(("words", "named"), [
+    (("--loads", "memory"), "--load-group"),
+    (("--loads", "none", "--load-group", "1@0"), "--load-group"),
+    (("--loads", "memory", "--load-group", "0@0"), "CPU 0 is measured"),
+    (("--loads", "memory", "--load-group", "1@0", "--load-group", "1@0"), "given twice"),
+    (("--loads", "housekeeping"), "--housekeeping-cpus"),
+    (("--loads", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
+    (("--idle-latency-us", "deep"), "--idle-latency-us"),
+    (("--seconds", "0.0001"), "--seconds"),
+])  # fmt: skip
 def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named: str) -> None:
     done = probe("wakeup", "--cpus", "0", *words)
     assert done.document["error"]["code"] == "usage"

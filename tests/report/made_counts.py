@@ -42,21 +42,10 @@ def context() -> Context:
 
 def event(name: str, count: float, wall_s: float, **changes: Any) -> dict[str, Any]:
     return {
-        "name": name,
-        "pmus": ["made"],
-        "cpu": None,
-        "threads": None,
-        "count": round(count),
-        "scaled": count,
-        "running_fraction": 1.0,
-        "wall_s": wall_s,
-        "wall_uncertainty_s": 1e-5,
-        "steps": None,
-        "hops": None,
-        "background_count": None,
-        "background_wall_s": None,
-        **changes,
-    }
+        "name": name, "pmus": ["made"], "cpu": None, "threads": None, "count": round(count), "scaled": count,
+        "running_fraction": 1.0, "wall_s": wall_s, "wall_uncertainty_s": 1e-5, "steps": None, "hops": None,
+        "background_count": None, "background_wall_s": None, **changes,
+    }  # fmt: skip
 
 
 def memory(name: str, lines: float, wall_s: float, steps: float | None) -> list[dict[str, Any]]:

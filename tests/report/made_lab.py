@@ -48,13 +48,9 @@ FIRST_NIGHT: Final = date(2026, 1, 1)
 PER_TESTBED: Final = 10
 
 DEVIATIONS: Final = {
-    r"jitter": 0.2,
-    r"core_frequency": 0.0008,
-    r".*_ladder": 0.003,
-    r"loaded_latency": 0.012,
-    r".*bandwidth.*": 0.005,
+    r"jitter": 0.2, r"core_frequency": 0.0008, r".*_ladder": 0.003, r"loaded_latency": 0.012, r".*bandwidth.*": 0.005,
     r".*": 0.008,
-}
+}  # fmt: skip
 """Relative standard deviation from night to night; the first kind that matches counts."""
 
 BETWEEN_SUTS: Final = 0.001
@@ -81,16 +77,9 @@ def server_document(machine: Machine = LARGE) -> RunDocument:
         record_probe(begun.directory, PROBE)
         for step, number, answered in all_rounds(begun.plan.steps, partial(scaled_answer, machine)):
             record = StepRecord(
-                step=step,
-                round=number,
-                outcome="ok",
-                reason=None,
-                rc=0,
-                started_at=now,
-                duration_s=(answered or {})["duration_s"],
-                document=answered,
-                stderr="",
-            )
+                step=step, round=number, outcome="ok", reason=None, rc=0, started_at=now,
+                duration_s=(answered or {})["duration_s"], document=answered, stderr="",
+            )  # fmt: skip
             append_record(begun.directory, record)
             now += timedelta(seconds=round(step.expected_duration_s / step.rounds) + 1)
         append_record(begun.directory, EndRecord(finished_at=now, interrupted=False))

@@ -65,13 +65,9 @@ from tests.recorded import MEASURED, parts_of
 from tests.rounds import in_rounds
 
 PROBE = ProbeBuild(
-    sha256="0123456789abcdef" * 4,
-    target="x86_64",
-    version="0.1.0",
-    compiler="clang version 20.0.0",
-    flags="-O2 -static",
-    source_sha256="fedcba9876543210" * 4,
-)
+    sha256="0123456789abcdef" * 4, target="x86_64", version="0.1.0", compiler="clang version 20.0.0",
+    flags="-O2 -static", source_sha256="fedcba9876543210" * 4,
+)  # fmt: skip
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
@@ -330,27 +326,18 @@ def prefetchers_document() -> RunDocument:
         }
     )
     change = SettingChange(
-        setting="prefetchers",
-        where="/dev/cpu/{0-1}/msr:0x1a4",
-        before="0x0",
-        wanted="0x2f",
-        after="0x2f",
-        restored="0x0",
-        restored_by="run",
-    )
+        setting="prefetchers", where="/dev/cpu/{0-1}/msr:0x1a4", before="0x0", wanted="0x2f", after="0x2f",
+        restored="0x0", restored_by="run",
+    )  # fmt: skip
     return document.model_copy(update={"measurements": (found, switched), "attempts": (attempt(changes=(change,)),)})
 
 
 def not_begun_document() -> RunDocument:
     """Return a run that was resumed once, began neither time, and had something on the SUT changed meanwhile."""
     check = Check(
-        name="kernel_release",
-        title="Kernel release",
-        expected="6.1.*",
-        found="5.4.0-1",
-        outcome="not_met",
+        name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0-1", outcome="not_met",
         severity="blocking",
-    )
+    )  # fmt: skip
     reason = "Kernel release: expected 6.1.*, found 5.4.0-1."
     change = SettingChange(
         setting="governor",

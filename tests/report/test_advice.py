@@ -88,13 +88,8 @@ def watched(cpu: int = CPU, *, valid: bool = True, isolated: bool = True, **gaps
     (recorded,) = (item for item in run_document(names=("jitter",)).measurements if item.kind == "jitter")
     assert isinstance(recorded.values, JitterValues)
     fields: dict[str, Any] = {
-        "wall_s": WALL_S,
-        "lost_fraction": LOST,
-        "lost": None,
-        "interrupts": {},
-        "periods": (),
-        "attribution": None,
-    }
+        "wall_s": WALL_S, "lost_fraction": LOST, "lost": None, "interrupts": {}, "periods": (), "attribution": None,
+    }  # fmt: skip
     values = changed(
         recorded.values, cpu=cpu, isolated=isolated, gaps=recorded.values.gaps.model_copy(update=fields | gaps)
     )
@@ -109,13 +104,9 @@ def run(context: Context, *measured: Measurement, **changes: Any) -> RunDocument
     """Return a run of *context* that *measured* so much."""
     captured = CapturedContext(parsed=context, capture="context.tar.gz", capture_sha256="ab" * 32)
     found: RunDocument = changed(
-        run_document(names=()),
-        context=captured,
-        measurements=measured,
-        record=metrics_of_record(measured),
-        flags=(),
+        run_document(names=()), context=captured, measurements=measured, record=metrics_of_record(measured), flags=(),
         **changes,
-    )
+    )  # fmt: skip
     return found
 
 
@@ -172,18 +163,10 @@ HELD = Tuned(
     unchecked=("force_latency",),
 )
 POLICY = FrequencyPolicy(
-    cpus=(0, 1, 2, 3),
-    driver="intel_pstate",
-    governor="powersave",
-    energy_performance_preference=None,
-    hardware_min_hz=10**9,
-    hardware_max_hz=4 * 10**9,
-    base_hz=None,
-    min_hz=None,
-    max_hz=None,
-    current_hz=None,
+    cpus=(0, 1, 2, 3), driver="intel_pstate", governor="powersave", energy_performance_preference=None,
+    hardware_min_hz=10**9, hardware_max_hz=4 * 10**9, base_hz=None, min_hz=None, max_hz=None, current_hz=None,
     turbo=None,
-)
+)  # fmt: skip
 HARDWARE = {"frequency__policies": (POLICY,), "frequency__hardware_max_hz": 4 * 10**9}
 SLOW_CLOCK = {"clocksource__current": "hpet"}
 
@@ -224,26 +207,11 @@ def nic(**changes: Any) -> Device:
     """Return a network device of 25 Gbit/s on node 1."""
     interface = NetworkInterface(name="ens1f0", speed_mbit_s=25_000, duplex="full", mtu=1500, state="up")
     device = Device(
-        address="0000:81:00.0",
-        kind="network",
-        class_code=0x020000,
-        id="8086:1592",
-        subsystem=None,
-        driver="ice",
-        driver_version=None,
-        model=None,
-        firmware=None,
-        firmware_reason=None,
-        node=1,
-        local_cpus=(4, 5, 6, 7),
-        iommu_group=None,
-        interfaces=(interface,),
-        virtual_functions=None,
-        links=(),
-        interrupts=0,
-        interrupt_cpus=None,
+        address="0000:81:00.0", kind="network", class_code=0x020000, id="8086:1592", subsystem=None, driver="ice",
+        driver_version=None, model=None, firmware=None, firmware_reason=None, node=1, local_cpus=(4, 5, 6, 7),
+        iommu_group=None, interfaces=(interface,), virtual_functions=None, links=(), interrupts=0, interrupt_cpus=None,
         isolated_cpus=(),
-    )
+    )  # fmt: skip
     return device.model_copy(update=changes)
 
 
@@ -363,11 +331,7 @@ STATIC = {
         },
     ),
     "smt_sibling": Case(
-        run(
-            machine(topology__cores=THREADS),
-            watched(2, lost_fraction=0.0),
-            watched(6, lost_fraction=0.0),
-        ),
+        run(machine(topology__cores=THREADS), watched(2, lost_fraction=0.0), watched(6, lost_fraction=0.0)),
         "Isolated: CPUs 2-3 (2 of 8); sharing: CPUs 4-5 (2 of 8)",
         "fixed work varies by",
         {
@@ -586,13 +550,9 @@ def test_a_run_without_a_capture_has_no_advice() -> None:
 
 def test_the_greatest_cost_comes_first_and_what_costs_nothing_last() -> None:
     context = machine(
-        isolation__interrupts=(IRQ,),
-        isolation__nohz_full=(),
-        memory__transparent_hugepages__enabled="always",
-        memory__anonymous_huge_bytes=1 << 30,
-        memory__numa_balancing=1,
-        idle__states=STATES,
-    )
+        isolation__interrupts=(IRQ,), isolation__nohz_full=(), memory__transparent_hugepages__enabled="always",
+        memory__anonymous_huge_bytes=1 << 30, memory__numa_balancing=1, idle__states=STATES,
+    )  # fmt: skip
     causes = (
         cause("softirq", "SCHED"),
         cause("task", "stress", pid=77, share=0.3),
@@ -618,14 +578,9 @@ def test_times_of_invalid_measurements_are_not_costs_but_counts_are() -> None:
 
 def test_interrupts_cost_the_time_that_counters_explain() -> None:
     source = GapSource(
-        source="36",
-        kind="interrupt",
-        count=812,
-        rate_per_s=81.2,
-        explained_gaps=800.0,
-        explained_lost_ns=WALL_S * 1e9 * 0.0013,
-        reason=None,
-    )
+        source="36", kind="interrupt", count=812, rate_per_s=81.2, explained_gaps=800.0,
+        explained_lost_ns=WALL_S * 1e9 * 0.0013, reason=None,
+    )  # fmt: skip
     explained = Attribution(
         slices=10,
         slice_s=1.0,
@@ -661,15 +616,9 @@ def test_a_tsc_that_the_kernel_gave_up_is_advised_on_bare_metal() -> None:
 
 def test_ticks_are_seen_in_the_periods_of_gaps_where_they_are_not_counted() -> None:
     period = Period(
-        period_ns=4e6,
-        hz=250.001,
-        share_of_gaps=0.5,
-        gaps=2500,
-        cycles=2500,
-        median_ns=3e3,
-        lost_ns=WALL_S * 1e9 * 0.0008,
-        window_ns=1e4,
-    )
+        period_ns=4e6, hz=250.001, share_of_gaps=0.5, gaps=2500, cycles=2500, median_ns=3e3,
+        lost_ns=WALL_S * 1e9 * 0.0008, window_ns=1e4,
+    )  # fmt: skip
     open_machine = machine(isolation__nohz_full=())
     item = found(run(open_machine, watched(interrupts=None, periods=(period,))), "tick")
     assert item is not None
@@ -679,14 +628,11 @@ def test_ticks_are_seen_in_the_periods_of_gaps_where_they_are_not_counted() -> N
     assert found(run(open_machine, watched(interrupts=None, periods=(period,), valid=False)), "tick") is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "words", "command"),
-    [
-        (SLOW_CLOCK, "the clock source is hpet", "events/timer/tick_stop/enable"),
-        ({"isolation__isolated": (3, 6, 7)}, "the scheduler runs other threads", "isolcpus="),
-        ({}, "the kernel's event tick_stop says why", "events/timer/tick_stop/enable"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words", "command"), [
+    (SLOW_CLOCK, "the clock source is hpet", "events/timer/tick_stop/enable"),
+    ({"isolation__isolated": (3, 6, 7)}, "the scheduler runs other threads", "isolcpus="),
+    ({}, "the kernel's event tick_stop says why", "events/timer/tick_stop/enable"),
+])  # fmt: skip
 def test_what_keeps_the_tick_is_named_where_the_machine_shows_it(
     changes: dict[str, Any], words: str, command: str
 ) -> None:
@@ -806,31 +752,25 @@ def test_all_isolcpus_are_replaced() -> None:
     assert any("--remove-args='isolcpus=domain,3 isolcpus=managed_irq,3'" in line for line in change)
 
 
-@pytest.mark.parametrize(
-    ("release", "flags", "wanted"),
-    [
-        ("5.4.0-200-generic", (), "isolcpus=domain,2-3,6-7"),
-        ("5.10.0", (), "isolcpus=managed_irq,domain,2-3,6-7"),
-        ("4.18.0-553.el8_10.x86_64", (), "isolcpus=domain,2-3,6-7"),
-        ("4.18.0-553.el8_10.x86_64", ("managed_irq",), "isolcpus=managed_irq,domain,2-3,6-7"),
-        ("6.1.0", ("nohz", "domain"), "isolcpus=managed_irq,domain,2-3,6-7"),
-    ],
-)
+@pytest.mark.parametrize(("release", "flags", "wanted"), [
+    ("5.4.0-200-generic", (), "isolcpus=domain,2-3,6-7"),
+    ("5.10.0", (), "isolcpus=managed_irq,domain,2-3,6-7"),
+    ("4.18.0-553.el8_10.x86_64", (), "isolcpus=domain,2-3,6-7"),
+    ("4.18.0-553.el8_10.x86_64", ("managed_irq",), "isolcpus=managed_irq,domain,2-3,6-7"),
+    ("6.1.0", ("nohz", "domain"), "isolcpus=managed_irq,domain,2-3,6-7"),
+])  # fmt: skip
 def test_isolcpus_has_flags_that_the_kernel_knows(release: str, flags: tuple[str, ...], wanted: str) -> None:
     context = machine(isolation__isolcpus_flags=flags, capture__kernel_release=release)
     change = isolate(context, "rule", (2, 3, 6, 7)).change
     assert sum(f' {wanted}"' in line or f'"{wanted}"' in line for line in change) == 2
 
 
-@pytest.mark.parametrize(
-    ("enabled", "own", "file"),
-    [
-        ("always", None, "transparent_hugepage/enabled"),
-        ("always", "inherit", "transparent_hugepage/enabled"),
-        ("never", "always", "hugepages-2048kB/enabled"),
-        ("always", "never", None),
-    ],
-)
+@pytest.mark.parametrize(("enabled", "own", "file"), [
+    ("always", None, "transparent_hugepage/enabled"),
+    ("always", "inherit", "transparent_hugepage/enabled"),
+    ("never", "always", "hugepages-2048kB/enabled"),
+    ("always", "never", None),
+])  # fmt: skip
 def test_the_file_that_decides_about_huge_pages_is_written(enabled: str, own: str | None, file: str | None) -> None:
     sizes = None if own is None else (TransparentHugePageSize(size_bytes=2 << 20, enabled=own),)
     pages = {"memory__transparent_hugepages__enabled": enabled, "memory__transparent_hugepages__sizes": sizes}
@@ -853,15 +793,12 @@ def test_a_kernel_without_nohz_full_is_not_booted_with_it() -> None:
     assert "nohz_full=2: refused; built without" in text
 
 
-@pytest.mark.parametrize(
-    ("isolated", "of_cores", "wanted"),
-    [
-        ((4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),  # second threads
-        ((1, 2, 3, 4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),
-        ((1, 2, 3, 5, 6, 7), ((0, 1, 2, 3), (4, 5, 6, 7)), "isolcpus=managed_irq,domain,4-7"),  # POWER
-        ((4, 5, 6, 7), ((0, 1, 2, 3, 4, 5, 6, 7),), "nosmt"),
-    ],
-)
+@pytest.mark.parametrize(("isolated", "of_cores", "wanted"), [
+    ((4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),  # second threads
+    ((1, 2, 3, 4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),
+    ((1, 2, 3, 5, 6, 7), ((0, 1, 2, 3), (4, 5, 6, 7)), "isolcpus=managed_irq,domain,4-7"),  # POWER
+    ((4, 5, 6, 7), ((0, 1, 2, 3, 4, 5, 6, 7),), "nosmt"),
+])  # fmt: skip
 def test_housekeeping_is_never_taken_offline(
     isolated: tuple[int, ...], of_cores: tuple[tuple[int, ...], ...], wanted: str
 ) -> None:
@@ -872,14 +809,11 @@ def test_housekeeping_is_never_taken_offline(
     assert any(f'--args="{wanted}"' in line for line in item.change)
 
 
-@pytest.mark.parametrize(
-    ("release", "nohz_full", "wanted", "removed"),
-    [
-        ("5.15.0", (2, 3), "isolcpus=managed_irq,domain,6-7 nohz_full=6-7", "isolcpus=2-3 nohz_full=2-3"),
-        ("5.15.0", (6, 7), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
-        ("6.1.0", (2, 3), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
-    ],
-)
+@pytest.mark.parametrize(("release", "nohz_full", "wanted", "removed"), [
+    ("5.15.0", (2, 3), "isolcpus=managed_irq,domain,6-7 nohz_full=6-7", "isolcpus=2-3 nohz_full=2-3"),
+    ("5.15.0", (6, 7), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
+    ("6.1.0", (2, 3), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
+])  # fmt: skip
 def test_isolcpus_and_nohz_full_have_one_list_where_the_kernel_wants_that(
     release: str, nohz_full: tuple[int, ...], wanted: str, removed: str
 ) -> None:
@@ -903,16 +837,13 @@ def test_the_boot_cpu_is_not_advised_to_be_without_a_tick() -> None:
     assert any('--args="nohz_full=2"' in line for line in both.change)
 
 
-@pytest.mark.parametrize(
-    ("release", "rule", "words"),
-    [
-        ("5.4.0", "powersave", "'w /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor - - - - performance'"),
-        ("5.10.0", "powersave", '--args="cpufreq.default_governor=performance"'),
-        ("6.1.0", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask - - - - 33'"),
-        ("6.6.0", "unbound_workers", '--args="workqueue.unbound_cpus=0-1,4-5"'),
-        ("4.18.0-553.el8_10.x86_64", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask"),
-    ],
-)
+@pytest.mark.parametrize(("release", "rule", "words"), [
+    ("5.4.0", "powersave", "'w /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor - - - - performance'"),
+    ("5.10.0", "powersave", '--args="cpufreq.default_governor=performance"'),
+    ("6.1.0", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask - - - - 33'"),
+    ("6.6.0", "unbound_workers", '--args="workqueue.unbound_cpus=0-1,4-5"'),
+    ("4.18.0-553.el8_10.x86_64", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask"),
+])  # fmt: skip
 def test_what_lasts_is_known_to_the_kernel(release: str, rule: str, words: str) -> None:
     context = machine(**HARDWARE, capture__kernel_release=release)
     item = found(traced(CAUSES["unbound_workers"][1], context=context), rule)
@@ -920,15 +851,12 @@ def test_what_lasts_is_known_to_the_kernel(release: str, rule: str, words: str) 
     assert any(words in line for line in item.keep)
 
 
-@pytest.mark.parametrize(
-    ("release", "line", "wanted", "removed"),
-    [
-        ("4.19.0", (), "tsc=reliable", None),
-        ("6.1.0", (("tsc", "unstable"),), "tsc=nowatchdog", "tsc=unstable"),
-        ("6.1.0", (("notsc", None),), "tsc=nowatchdog", "notsc"),
-        ("6.1.0", (("tsc", "reliable"),), "tsc=nowatchdog", None),
-    ],
-)
+@pytest.mark.parametrize(("release", "line", "wanted", "removed"), [
+    ("4.19.0", (), "tsc=reliable", None),
+    ("6.1.0", (("tsc", "unstable"),), "tsc=nowatchdog", "tsc=unstable"),
+    ("6.1.0", (("notsc", None),), "tsc=nowatchdog", "notsc"),
+    ("6.1.0", (("tsc", "reliable"),), "tsc=nowatchdog", None),
+])  # fmt: skip
 def test_what_gives_up_the_tsc_is_removed(
     release: str, line: tuple[tuple[str, str | None], ...], wanted: str, removed: str | None
 ) -> None:
@@ -970,13 +898,9 @@ def test_cores_that_differ_are_not_compared_with_the_fastest() -> None:
 def many() -> RunDocument:
     """Return a run with advice of more rules than are open on the page."""
     context = machine(
-        isolation__interrupts=(IRQ,),
-        isolation__nohz_full=(),
-        memory__transparent_hugepages__enabled="always",
-        memory__numa_balancing=1,
-        idle__states=STATES,
-        **HARDWARE,
-    )
+        isolation__interrupts=(IRQ,), isolation__nohz_full=(), memory__transparent_hugepages__enabled="always",
+        memory__numa_balancing=1, idle__states=STATES, **HARDWARE,
+    )  # fmt: skip
     traces = Traced(refused=None, tracers="", view=view(cause("task", "evil\n* `name`_", pid=77)))
     return run(context, watched(traced=traces, interrupts={"LOC": 2500}), attempts=CAME)
 
@@ -1009,13 +933,10 @@ def test_the_terminal_has_the_commands_that_the_page_folds() -> None:
     assert all(line in stream.getvalue() for item in advice(document)[:5] for line in item.change)
 
 
-@pytest.mark.parametrize(
-    ("document", "text"),
-    [
-        (run(machine()), "No rule found anything to change."),
-        (changed(run(machine()), context=None), "The SUT was not captured."),
-    ],
-)
+@pytest.mark.parametrize(("document", "text"), [
+    (run(machine()), "No rule found anything to change."),
+    (changed(run(machine()), context=None), "The SUT was not captured."),
+])  # fmt: skip
 def test_a_page_says_that_there_is_no_advice(document: RunDocument, text: str) -> None:
     assert text in section(document).astext()
 

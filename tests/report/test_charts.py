@@ -206,16 +206,9 @@ SMALL: dict[str, Callable[[], Chart | None]] = {
     "latency_by": lambda: other_chart(*all_of("regulation"), named="regulation_as_found_chase"),
     "variation": lambda: other_chart(*all_of("regulation"), named="regulation_variation"),
     "counted_volume": lambda: other_chart(COUNTED),
-    "trend": lambda: trends(
-        9,
-        2,
-        band=(97.0, None),
-        levels=((0, 8, 98.1),),
-        changes=((5, "+1 %"),),
-        flips=(3, 98.0, 98.2),
-        context=((5, 1),),
-    ),
-}
+    "trend": lambda: trends(9, 2, band=(97.0, None), levels=((0, 8, 98.1),), changes=((5, "+1 %"),),
+                            flips=(3, 98.0, 98.2), context=((5, 1),)),
+}  # fmt: skip
 
 BIG: dict[str, Callable[[], Chart | None]] = {
     "loaded_latency": lambda: main_chart(loaded(16)),
@@ -385,16 +378,12 @@ def test_the_cpu_with_the_longest_gap_is_named_among_many() -> None:
     assert ">CPU 501, the longest gap<" in picture(chart)
 
 
-@pytest.mark.parametrize(
-    ("made", "size"),
-    [
-        (lambda: cores(8, 4, 8), 8),
-        (lambda: cores(64, 8, 32), 8),
-        (lambda: cores(512, 8, 32, 574), 16),
-        (lambda: cores(64, 64, 64), None),
-    ],
-    ids=["cpus", "caches", "nodes", "one-cache"],
-)
+@pytest.mark.parametrize(("made", "size"), [
+    (lambda: cores(8, 4, 8), 8),
+    (lambda: cores(64, 8, 32), 8),
+    (lambda: cores(512, 8, 32, 574), 16),
+    (lambda: cores(64, 64, 64), None),
+], ids=["cpus", "caches", "nodes", "one-cache"])  # fmt: skip
 def test_many_cores_are_grouped_into_blocks(made: Callable[[], Any], size: int | None) -> None:
     chart = core_to_core(*made())
     assert chart is not None

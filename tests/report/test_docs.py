@@ -56,19 +56,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
 COMMON_GROUND = {
-    "index",
-    "clock",
-    "placement",
-    "statistics",
-    "validity",
-    "accounting",
-    "counters",
-    "drift",
-    "explanation",
-    "homogeneity",
-    "quick_gate",
-    "consistency",
-}
+    "index", "clock", "placement", "statistics", "validity", "accounting", "counters", "drift", "explanation",
+    "homogeneity", "quick_gate", "consistency",
+}  # fmt: skip
 HEADINGS = ["What runs", "Metrics", "Valid when", "Known limits", "Other tools", "Sources"]
 WRITTEN = sorted(
     path for path in DOCS.rglob("*.rst") if path.relative_to(DOCS).parts[0] not in {"_build", "calibration"}

@@ -33,31 +33,11 @@ def test_the_middle_of_no_values_is_absent() -> None:
 
 
 HOSTILE = [
-    "",
-    "- item",
-    "1. item",
-    "(a) item",
-    "#. item",
-    "..",
-    ".. raw:: html",
-    "::",
-    "====",
-    "-o option",
-    ":field: x",
-    ">>> code",
-    "| line",
-    "*a* **b** `c` ``d`` |e| f_ g__ _`h` [1]_ <i>",
-    "http://example.com/x user@example.com",
-    ":raw:`x`",
-    "ends with colons::",
-    "back\\slash",
-    "a\nb",
-    "a\x0bb\x0cc\x1dd\x85e\u2028.. raw:: html\u2029f",
-    "\u202eoverride",
-    "__init__ a_b_",
-    "\u00e9t\u00e9 \u6f22\u5b57 \U0001f600",
-    "'quoted' \"twice\" -- dashes... ",
-]
+    "", "- item", "1. item", "(a) item", "#. item", "..", ".. raw:: html", "::", "====", "-o option", ":field: x",
+    ">>> code", "| line", "*a* **b** `c` ``d`` |e| f_ g__ _`h` [1]_ <i>", "http://example.com/x user@example.com",
+    ":raw:`x`", "ends with colons::", "back\\slash", "a\nb", "a\x0bb\x0cc\x1dd\x85e\u2028.. raw:: html\u2029f",
+    "\u202eoverride", "__init__ a_b_", "\u00e9t\u00e9 \u6f22\u5b57 \U0001f600", "'quoted' \"twice\" -- dashes... ",
+]  # fmt: skip
 
 
 @given(st.text(max_size=60))
@@ -104,47 +84,38 @@ def test_no_text_ends_a_literal_block(text: str) -> None:
     assert block.astext().rstrip("\n").split("\n")[1:] == wanted
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (None, 4, "-"),
-        (0.0, 4, "0"),
-        (97.5234, 4, "97.52"),
-        (118321.04, 4, "118321"),
-        (0.000123456, 3, "0.000123"),
-        (9.9996, 4, "10.000"),
-        (-3.14159, 3, "-3.14"),
-    ],
-)
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (None, 4, "-"),
+    (0.0, 4, "0"),
+    (97.5234, 4, "97.52"),
+    (118321.04, 4, "118321"),
+    (0.000123456, 3, "0.000123"),
+    (9.9996, 4, "10.000"),
+    (-3.14159, 3, "-3.14"),
+])  # fmt: skip
 def test_significant(value: float | None, digits: int, text: str) -> None:
     assert units.significant(value, digits) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (None, "ns", "-"),
-        (1.2034, "ns", "1.203"),
-        (97.5234, "ns", "97.52"),
-        (139.64, "ns", "139.6"),
-        (118321.04, "MB/s", "118321.0"),
-        (0.5, "ratio", "0.5000"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "text"), [
+    (None, "ns", "-"),
+    (1.2034, "ns", "1.203"),
+    (97.5234, "ns", "97.52"),
+    (139.64, "ns", "139.6"),
+    (118321.04, "MB/s", "118321.0"),
+    (0.5, "ratio", "0.5000"),
+])  # fmt: skip
 def test_value(value: float | None, unit: str, text: str) -> None:
     assert units.table_value(value, unit) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (None, "ns", "-"),
-        (139.64, "ns", "139.6 ns"),
-        (4_123_456.0, "ns", "4.123 ms"),
-        (0.000340, "fraction", "0.0340 %"),
-        (61013.64, "MB/s", "61013.6 MB/s"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "text"), [
+    (None, "ns", "-"),
+    (139.64, "ns", "139.6 ns"),
+    (4_123_456.0, "ns", "4.123 ms"),
+    (0.000340, "fraction", "0.0340 %"),
+    (61013.64, "MB/s", "61013.6 MB/s"),
+])  # fmt: skip
 def test_measured(value: float | None, unit: str, text: str) -> None:
     assert units.measured(value, unit) == text
 
@@ -156,20 +127,17 @@ def test_an_interval_names_its_unit_once_or_both_units() -> None:
     assert units.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (None, "-"),
-        (64, "64 B"),
-        (1 << 15, "32 KiB"),
-        (134217728, "128 MiB"),
-        (24682416 << 10, "23.5 GiB"),
-        (3 << 40, "3 TiB"),
-        (1023, "1023 B"),
-        (56, "56 B"),
-        (1536, "1.50 KiB"),
-    ],
-)
+@pytest.mark.parametrize(("count", "text"), [
+    (None, "-"),
+    (64, "64 B"),
+    (1 << 15, "32 KiB"),
+    (134217728, "128 MiB"),
+    (24682416 << 10, "23.5 GiB"),
+    (3 << 40, "3 TiB"),
+    (1023, "1023 B"),
+    (56, "56 B"),
+    (1536, "1.50 KiB"),
+])  # fmt: skip
 def test_size(count: int | None, text: str) -> None:
     assert units.size(count) == text
 
@@ -182,17 +150,14 @@ def test_time_ns(value: float | None, text: str) -> None:
     assert units.time_ns(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "interval", "text"),
-    [
-        (100.0, (99.0, 101.6), "±1.3 %"),
-        (100.0, (99.97, 100.03), "±<0.1 %"),
-        (100.0, (50.0, 249.9), "±100 %"),
-        (96_256.0, (45_932.0, 1_732_670.0), "45.93 µs to 1.733 ms"),
-        (100.0, None, None),
-        (0.0, (-1.0, 1.0), None),
-    ],
-)
+@pytest.mark.parametrize(("value", "interval", "text"), [
+    (100.0, (99.0, 101.6), "±1.3 %"),
+    (100.0, (99.97, 100.03), "±<0.1 %"),
+    (100.0, (50.0, 249.9), "±100 %"),
+    (96_256.0, (45_932.0, 1_732_670.0), "45.93 µs to 1.733 ms"),
+    (100.0, None, None),
+    (0.0, (-1.0, 1.0), None),
+])  # fmt: skip
 def test_plus_minus(value: float, interval: tuple[float, float] | None, text: str | None) -> None:
     shown = SimpleNamespace(value=value, unit="ns", interval=interval)
     assert units.plus_minus(shown) == text

@@ -39,10 +39,7 @@ TEXTS = {
     "path": "../../../../etc/passwd",
 }
 
-JOINED = {
-    "inline": TEXTS["markup"] + TEXTS["html"],
-    "blocks": TEXTS["directive"] + TEXTS["other line ends"],
-}
+JOINED = {"inline": TEXTS["markup"] + TEXTS["html"], "blocks": TEXTS["directive"] + TEXTS["other line ends"]}
 """Texts of whole pages; each text alone is tried on a small page, and by the thorough tests on whole ones."""
 
 WHOLE = [*JOINED.items(), *(pytest.param(*item, marks=pytest.mark.thorough) for item in TEXTS.items())]

@@ -86,14 +86,9 @@ def test_only_equal_machines_of_our_instrument_are_on_a_tile(run: RunDocument, r
     others = Library(tuple((source, item) for source, item in references.entries if item.name in {"t/8", "t/9"}))
     assert {tile.usual for tile in tiles(others).values()} == {None}
     verdict = Verdict(
-        name="latency_matrix.0.0.latency_ns",
-        measurement="latency_matrix",
-        metric=run.record[0].metric,
-        lower=90.0,
-        upper=200.0,
-        outcome="pass",
-        reason="",
-    )
+        name="latency_matrix.0.0.latency_ns", measurement="latency_matrix", metric=run.record[0].metric, lower=90.0,
+        upper=200.0, outcome="pass", reason="",
+    )  # fmt: skip
     accepted = tiles(references, run.model_copy(update={"verdicts": (verdict,)}))["Idle latency"]
     assert (accepted.band, accepted.usual) == ("accepted: 90 to 200 ns", None)
     assert "usual: 147 to 155 ns (4 machines)" in render(as_stored(run), references).text

@@ -226,26 +226,16 @@ def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDo
     assert blocks[0] == "example-lab / t3-sut2"
     assert blocks[1].startswith("Use with caution: ")
     order = [
-        "Latency matrix",
-        "Idle latency",
-        "Loaded latency",
-        "Bandwidth matrix",
-        "Peak injection bandwidth",
+        "Latency matrix", "Idle latency", "Loaded latency", "Bandwidth matrix", "Peak injection bandwidth",
         "Maximum bandwidth",
-    ]
+    ]  # fmt: skip
     assert [block for kind in order for block in blocks if block == f"{kind}: samples, intervals, command"] == [
         f"{kind}: samples, intervals, command" for kind in order
     ]
     ends = [
-        "Cross-checks",
-        "Flags and evidence",
-        "Machine",
-        "Command line and uname",
-        "Vulnerabilities",
-        "Preflight",
-        "Skipped",
-        "Provenance",
-    ]
+        "Cross-checks", "Flags and evidence", "Machine", "Command line and uname", "Vulnerabilities", "Preflight",
+        "Skipped", "Provenance",
+    ]  # fmt: skip
     assert [block.split(":")[0] for block in blocks[-len(ends) :]] == ends
 
 
@@ -345,14 +335,9 @@ def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
     measurement = document.measurements[index_of(document, "idle_latency")]
     metric: Metric = next(iter(registry()["idle_latency"].metrics(measurement.values)))
     verdict = Verdict(
-        name=metric.name,
-        measurement=measurement.id,
-        metric=metric,
-        lower=None,
-        upper=1.0,
-        outcome="fail",
+        name=metric.name, measurement=measurement.id, metric=metric, lower=None, upper=1.0, outcome="fail",
         reason="above",
-    )
+    )  # fmt: skip
     judged = document.model_copy(update={"verdicts": (verdict,)})
     rows = [row.astext() for row in section(parsed(page_of(judged)), "Latency").findall(nodes.row)]
     assert [row for row in rows if "outside its limits" in row] == [row for row in rows if row.startswith(metric.title)]

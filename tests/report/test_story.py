@@ -16,13 +16,7 @@ def tiles(document: RunDocument) -> dict[str, Tile]:
 def limited(document: RunDocument, name: str, lower: float | None, upper: float | None, outcome: str) -> RunDocument:
     metric = next(figure.metric for figure in document.record if figure.metric.name == name)
     verdict = Verdict(
-        name=name,
-        measurement="latency_matrix",
-        metric=metric,
-        lower=lower,
-        upper=upper,
-        outcome=outcome,
-        reason="",
+        name=name, measurement="latency_matrix", metric=metric, lower=lower, upper=upper, outcome=outcome, reason=""
     )
     return document.model_copy(update={"verdicts": (verdict,)})
 

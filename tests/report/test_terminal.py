@@ -43,12 +43,7 @@ def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int
 
 
 @pytest.mark.parametrize(
-    ("make", "columns"),
-    [
-        (run_document, 60),
-        (not_begun_document, 100),
-        (lambda: with_nodes(run_document(), 8), 100),
-    ],
+    ("make", "columns"), [(run_document, 60), (not_begun_document, 100), (lambda: with_nodes(run_document(), 8), 100)]
 )
 def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     document = make()

@@ -73,19 +73,11 @@ def test_causes_cost_and_advice_are_reported() -> None:
 
 
 NOISE = (
-    NoiseClass(
-        kind="irq",
-        count=120,
-        total_ns=1.5e6,
-        longest_ns=2e4,
-        share=0.3,
-        names=(
-            NoiseName(name="local_timer", number=236, count=100, total_ns=1.2e6, longest_ns=2e4, share=0.24),
-            NoiseName(name="evil`*|\n", number=36, count=20, total_ns=3e5, longest_ns=9e3, share=0.06),
-        ),
-    ),
+    NoiseClass(kind="irq", count=120, total_ns=1.5e6, longest_ns=2e4, share=0.3,
+               names=(NoiseName(name="local_timer", number=236, count=100, total_ns=1.2e6, longest_ns=2e4, share=0.24),
+                      NoiseName(name="evil`*|\n", number=36, count=20, total_ns=3e5, longest_ns=9e3, share=0.06))),
     NoiseClass(kind="nmi", count=0, total_ns=0.0, longest_ns=0.0, share=0.0, names=()),
-)
+)  # fmt: skip
 
 
 def test_osnoise_is_shown_beside_the_events() -> None:

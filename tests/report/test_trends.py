@@ -287,15 +287,12 @@ def test_the_number_of_charts_is_limited(nights: NightlyHistory) -> None:
     assert sum(path.endswith("-dark.svg") for path in files) == MAX_CHARTS
 
 
-@pytest.mark.parametrize(
-    ("bound", "text"),
-    [
-        ((196_000.0, 204_000.0), "196000.0 to 204000.0 MB/s"),
-        ((196_000.0, None), "at least 196000.0 MB/s"),
-        ((None, 204_000.0), "at most 204000.0 MB/s"),
-        ((None, None), ""),
-    ],
-)
+@pytest.mark.parametrize(("bound", "text"), [
+    ((196_000.0, 204_000.0), "196000.0 to 204000.0 MB/s"),
+    ((196_000.0, None), "at least 196000.0 MB/s"),
+    ((None, 204_000.0), "at most 204000.0 MB/s"),
+    ((None, None), ""),
+])  # fmt: skip
 def test_an_accepted_range_may_be_open(
     nights: NightlyHistory, bound: tuple[float | None, float | None], text: str
 ) -> None:

@@ -64,19 +64,16 @@ def test_the_summary_has_a_mark_for_each() -> None:
     assert len(checked.split()) == 3 + 16
 
 
-@pytest.mark.parametrize(
-    ("cve", "vulnerable", "contradicted"),
-    [
-        ("CVE-2017-5754", True, True),  # the kernel: Mitigation: PTI
-        ("CVE-2017-5754", False, False),
-        ("CVE-2017-5754", None, False),
-        ("CVE-2018-3639", False, True),  # Vulnerable
-        ("CVE-2018-3639", True, False),
-        ("CVE-2019-11135", True, True),  # Not affected
-        ("CVE-2020-0543", True, False),  # Unknown: Dependent on hypervisor status
-        ("CVE-2018-3640", True, False),  # the kernel has no file about it
-    ],
-)
+@pytest.mark.parametrize(("cve", "vulnerable", "contradicted"), [
+    ("CVE-2017-5754", True, True),  # the kernel: Mitigation: PTI
+    ("CVE-2017-5754", False, False),
+    ("CVE-2017-5754", None, False),
+    ("CVE-2018-3639", False, True),  # Vulnerable
+    ("CVE-2018-3639", True, False),
+    ("CVE-2019-11135", True, True),  # Not affected
+    ("CVE-2020-0543", True, False),  # Unknown: Dependent on hypervisor status
+    ("CVE-2018-3640", True, False),  # the kernel has no file about it
+])  # fmt: skip
 def test_contradictions_are_reported(cve: str, vulnerable: bool | None, *, contradicted: bool) -> None:
     document = checked_document(findings=(finding(cve, vulnerable=vulnerable),))
     said = "contradict each other"

@@ -8,18 +8,9 @@ from calibration.sutprobe.tracing import GapTotals, TracedCause, TracedRest, Tra
 
 def cause(kind: str, name: str, function: str | None = None, **changed: Any) -> TracedCause:
     fields: dict[str, Any] = {
-        "kind": kind,
-        "name": name,
-        "function": function,
-        "irq": None,
-        "pid": None,
-        "events": 100,
-        "gaps": 100,
-        "owned": 50,
-        "total_ns": 1e6,
-        "longest_ns": 2e4,
-        "share": 0.2,
-    }
+        "kind": kind, "name": name, "function": function, "irq": None, "pid": None, "events": 100, "gaps": 100,
+        "owned": 50, "total_ns": 1e6, "longest_ns": 2e4, "share": 0.2,
+    }  # fmt: skip
     return TracedCause.model_validate(fields | changed)
 
 

@@ -87,18 +87,9 @@ def _times(value: Any, factor: float, which: Sequence[str | int]) -> Any:
 def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
     """Return a verdict that passes; *changes* replaces its fields."""
     fields: dict[str, Any] = {
-        "testbed": "testbed1",
-        "sut": "sut1",
-        "run_id": "20260102T030405Z-0a1b",
-        "night": NIGHT,
-        "metric": metric,
-        "check": check,
-        "outcome": "pass",
-        "value": 1.0,
-        "unit": "ns",
-        "bound": (0.5, 2.0),
-        "reason": "as it was",
-    }
+        "testbed": "testbed1", "sut": "sut1", "run_id": "20260102T030405Z-0a1b", "night": NIGHT, "metric": metric,
+        "check": check, "outcome": "pass", "value": 1.0, "unit": "ns", "bound": (0.5, 2.0), "reason": "as it was",
+    }  # fmt: skip
     return NightVerdict(**{**fields, **changes})
 
 

@@ -23,17 +23,9 @@ from calibration.results.model import RunDocument
 from calibration.results.store import open_run, read_run
 
 NAMES = (
-    "idle_latency",
-    "latency_matrix",
-    "latency_ladder",
-    "bandwidth_matrix",
-    "peak_injection_bandwidth",
-    "max_bandwidth",
-    "bandwidth_scaling",
-    "bandwidth_ladder",
-    "bandwidth_ladder-all",
-    "loaded_latency",
-)
+    "idle_latency", "latency_matrix", "latency_ladder", "bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth",
+    "bandwidth_scaling", "bandwidth_ladder", "bandwidth_ladder-all", "loaded_latency",
+)  # fmt: skip
 
 
 def recorded() -> RunDocument:

@@ -14,18 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from nights import (
-    HEALTHY,
-    MET,
-    NIGHT,
-    Case,
-    good_case,
-    good_document,
-    judged,
-    measured,
-    verdict,
-    write_night,
-)
+from nights import HEALTHY, MET, NIGHT, Case, good_case, good_document, judged, measured, verdict, write_night
 from report_documents import RUN_ID, attempt, index_of, not_begun_document, replace
 
 from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
@@ -44,14 +33,9 @@ from tests.command import calibration as command
 ROOT = Path(__file__).resolve().parents[2]
 
 CHANGE = SettingChange(
-    setting="governor",
-    where="cpu0",
-    before="schedutil",
-    wanted="performance",
-    after="performance",
-    restored="performance",
-    restored_by="run",
-)
+    setting="governor", where="cpu0", before="schedutil", wanted="performance", after="performance",
+    restored="performance", restored_by="run",
+)  # fmt: skip
 
 MICROCODE = ContextChange(fact="microcode", before="0x1", after="0x2", night=date(2025, 12, 30))
 
@@ -192,27 +176,20 @@ SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "a figure without a reference": (
         judged("limits", LATENCY, outcome="no_reference", reason="no baseline or limit"),
         dict.fromkeys(
-            ("Each Entry Of The Latency Matrix Is Within Limits", ALL_LIMITS),
-            f"{LATENCY}: no baseline or limit",
+            ("Each Entry Of The Latency Matrix Is Within Limits", ALL_LIMITS), f"{LATENCY}: no baseline or limit"
         ),
     ),
-    "a figure that nobody judged": (
-        unjudged("limits", JITTER),
-        {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: no verdict"},
-    ),
+    "a figure that nobody judged": (unjudged("limits", JITTER),
+                                    {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: no verdict"}),
     "a SUT that counts no errors": (
         measured(uncounted),
         {"Memory And Links Had No Errors": "the SUT counts no errors of memory and PCIe links"},
     ),
-    "a SUT alone in its testbed": (
-        unjudged("homogeneity"),
-        {"The SUT Is Like The Others Of Its Testbed": "no verdict of homogeneity"},
-    ),
-    "a waived failure": (
-        judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=WAIVER),
-        {},
-    ),
-}
+    "a SUT alone in its testbed": (unjudged("homogeneity"),
+                                   {"The SUT Is Like The Others Of Its Testbed": "no verdict of homogeneity"}),
+    "a waived failure": (judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01",
+                                waiver=WAIVER), {}),
+}  # fmt: skip
 
 NO_RUN = "no run this night"
 
@@ -381,17 +358,13 @@ def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     assert "2026-01-03" in text
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        (["--sut", "nobody"], "unknown SUT 'nobody', expected sut1"),
-        (["--testbed", "nowhere"], "unknown testbed 'nowhere', expected testbed1"),
-        (["--night", "2026-01-03"], "expected those of 2026-01-03"),
-        (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
-        (["--gates", "nowhere.robot"], "no gates at nowhere.robot"),
-    ],
-    ids=["no such SUT", "no such testbed", "another night", "no inventory", "no gates"],
-)
+@pytest.mark.parametrize(("options", "wanted"), [
+    (["--sut", "nobody"], "unknown SUT 'nobody', expected sut1"),
+    (["--testbed", "nowhere"], "unknown testbed 'nowhere', expected testbed1"),
+    (["--night", "2026-01-03"], "expected those of 2026-01-03"),
+    (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
+    (["--gates", "nowhere.robot"], "no gates at nowhere.robot"),
+], ids=["no such SUT", "no such testbed", "another night", "no inventory", "no gates"])  # fmt: skip
 def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
@@ -529,17 +502,13 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
     assert '"fail":1' in (out / "log.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "*** Test Cases ***\nOne\n    Skip    no matter\n",
-        "*** Test Cases ***\nOne\n    [Setup]    Skip If    True    no matter\n    Fail    not run\n",
-        "*** Test Cases ***\nOne\n    Run Keyword And Ignore Error    Fail    expected\n    Skip    no matter\n",
-        "*** Test Cases ***\nOne\n    [Tags]    robot:skip-on-failure\n    Fail    broken\n",
-        "*** Settings ***\nSuite Setup  Fail  broken\n*** Test Cases ***\nOne\n  [Tags]  robot:skip\n  Log  1\n",
-    ],
-    ids=["body", "setup", "expected failure", "asked for", "always"],
-)
+@pytest.mark.parametrize("text", [
+    "*** Test Cases ***\nOne\n    Skip    no matter\n",
+    "*** Test Cases ***\nOne\n    [Setup]    Skip If    True    no matter\n    Fail    not run\n",
+    "*** Test Cases ***\nOne\n    Run Keyword And Ignore Error    Fail    expected\n    Skip    no matter\n",
+    "*** Test Cases ***\nOne\n    [Tags]    robot:skip-on-failure\n    Fail    broken\n",
+    "*** Settings ***\nSuite Setup  Fail  broken\n*** Test Cases ***\nOne\n  [Tags]  robot:skip\n  Log  1\n",
+], ids=["body", "setup", "expected failure", "asked for", "always"])  # fmt: skip
 def test_a_skip_without_a_failure_stays_a_skip(text: str, tmp_path: Path) -> None:
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
     (one,) = run_suites([tmp_path / "own.robot"], tmp_path / "out", {}, name="Own")
@@ -559,14 +528,10 @@ def test_a_gate_that_failed_stays_failed_for_robot_itself(tmp_path: Path) -> Non
     assert "1 test, 0 passed, 1 failed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("*** Settings ***\nLibrary    no.such.Library\n*** Test Cases ***\nOne\n    Log    1\n", "no.such.Library"),
-        ("*** Test Cases ***\n", "contains no tests"),
-    ],
-    ids=["no such library", "no test"],
-)
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("*** Settings ***\nLibrary    no.such.Library\n*** Test Cases ***\nOne\n    Log    1\n", "no.such.Library"),
+    ("*** Test Cases ***\n", "contains no tests"),
+], ids=["no such library", "no test"])  # fmt: skip
 def test_an_unreadable_suite_is_bad_input(text: str, wanted: str, tmp_path: Path) -> None:
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
     results, verdicts = good_case().write(tmp_path)

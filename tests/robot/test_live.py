@@ -235,15 +235,12 @@ def now_of(document: RunDocument) -> Live:
     )
 
 
-@pytest.mark.parametrize(
-    ("field", "name"),
-    [
-        ("release", "kernel release"),
-        ("version", "kernel version"),
-        ("cmdline", "kernel command line"),
-        ("microcode", "microcode"),
-    ],
-)
+@pytest.mark.parametrize(("field", "name"), [
+    ("release", "kernel release"),
+    ("version", "kernel version"),
+    ("cmdline", "kernel command line"),
+    ("microcode", "microcode"),
+])  # fmt: skip
 def test_differences_fail_and_unknown_values_are_undecided(field: str, name: str) -> None:
     document = run_document(names=())
     then = now_of(document)
@@ -289,23 +286,16 @@ def test_sut_uses_its_own_name() -> None:
     assert login_of(both, "testbed2", "sut1").host == "192.0.2.12"
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        *(
-            ({f"ansible_ssh_{kind}args": "-o ProxyJump=gate"}, f"sut1: ansible_ssh_{kind}args is not supported")
-            for kind in ("", "common_", "extra_")
-        ),
-        ({"ansible_connection": "local"}, "sut1: ansible_connection local is not supported"),
-        ({"ansible_port": "ssh"}, "sut1: ansible_port 'ssh' is not a port"),
-        ({"ansible_host": "{{ address }}"}, "sut1: templates in ansible_host"),
-        (
-            {"calibration_sut": "another"},
-            "the inventory has 0 hosts for SUT sut1 of testbed testbed1",
-        ),
-    ],
-    ids=["options of ssh", "common options", "extra options", "local", "port", "template", "not there"],
-)
+@pytest.mark.parametrize(("variables", "wanted"), [
+    *(
+        ({f"ansible_ssh_{kind}args": "-o ProxyJump=gate"}, f"sut1: ansible_ssh_{kind}args is not supported")
+        for kind in ("", "common_", "extra_")
+    ),
+    ({"ansible_connection": "local"}, "sut1: ansible_connection local is not supported"),
+    ({"ansible_port": "ssh"}, "sut1: ansible_port 'ssh' is not a port"),
+    ({"ansible_host": "{{ address }}"}, "sut1: templates in ansible_host"),
+    ({"calibration_sut": "another"}, "the inventory has 0 hosts for SUT sut1 of testbed testbed1"),
+], ids=["options of ssh", "common options", "extra options", "local", "port", "template", "not there"])  # fmt: skip
 def test_unsupported_connection_settings_are_refused(variables: dict[str, Any], wanted: str) -> None:
     with pytest.raises(InputError, match=wanted.replace("{", r"\{")):
         login_of(hosts(**variables), "testbed1", "sut1")

@@ -246,18 +246,14 @@ def test_an_unchanged_sut_passes_every_check(results: Path, monkeypatch: pytest.
 
 
 FAILING: dict[str, tuple[Sequence[Change], CheckName, str, set[str]]] = {
-    "not what is promised": (
-        [checks(NOT_PROMISED)],
-        "promises",
-        "Kernel release: expected 6.1.*, found 5.4.0-1",
-        set(),
-    ),
+    "not what is promised": ([checks(NOT_PROMISED)], "promises", "Kernel release: expected 6.1.*, found 5.4.0-1",
+                             set()),
     "another BIOS": ([facts(BIOS="Vendor 2.0 2026")], "context", "BIOS: ", set()),
     "slower memory": ([latency(1.055)], "latency", "+5.5 % (", {"idle_latency"}),
     "less bandwidth": ([bandwidth(0.965)], "bandwidth", "-3.5 % (", {"peak_injection_bandwidth"}),
     "a slower clock": ([clock(0.97)], "clock", "-3 % (", {"core_frequency"}),
     "longer gaps": ([gap(9000.0)], "gap", "CPU 1: 9000 ns, then 9000 ns, accepted at most", {"jitter"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -513,15 +509,12 @@ def test_the_operator_says_how_many_are_measured_at_once(
     assert [word for word in commands[0] if word.startswith("--forks")] == option
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        (["--quick", "--testbed", "t1"], "--quick takes only --inventory, --limit, --forks, -e and --output"),
-        (["--quick", "--gates", "own.robot"], "--quick takes only"),
-        (["--limit", "t1"], "--inventory, --limit, --forks and -e need --quick"),
-        (["--forks", "1"], "--inventory, --limit, --forks and -e need --quick"),
-    ],
-)
+@pytest.mark.parametrize(("options", "wanted"), [
+    (["--quick", "--testbed", "t1"], "--quick takes only --inventory, --limit, --forks, -e and --output"),
+    (["--quick", "--gates", "own.robot"], "--quick takes only"),
+    (["--limit", "t1"], "--inventory, --limit, --forks and -e need --quick"),
+    (["--forks", "1"], "--inventory, --limit, --forks and -e need --quick"),
+])  # fmt: skip
 def test_options_of_the_other_gate_are_refused(options: list[str], wanted: str, results: Path) -> None:
     ended = command("gate", results, *options)
     assert ended.code == BAD_INPUT

@@ -20,13 +20,10 @@ from tests.report.report_documents import replace, run_document, scaled, store
 FIRST = date(2026, 1, 1)
 
 FACTS = {
-    "processor": "GenuineIntel Xeon 6 106 6",
-    "microcode": "0xd0003a5",
-    "BIOS": "Example 2.1 2025-01-01",
-    "cores": "64 with 2 threads each",
-    "nodes": "0: CPUs 0-63; 1: CPUs 64-127",
+    "processor": "GenuineIntel Xeon 6 106 6", "microcode": "0xd0003a5", "BIOS": "Example 2.1 2025-01-01",
+    "cores": "64 with 2 threads each", "nodes": "0: CPUs 0-63; 1: CPUs 64-127",
     "distances between nodes": "10 20; 20 10",
-}
+}  # fmt: skip
 
 BANDWIDTH = "bandwidth_matrix.0.0.bandwidth_mb_s"
 LATENCY = "idle_latency.latency_ns"

@@ -121,13 +121,7 @@ MACHINES = {
     "2x126-smt-6-nodes": machine(packages=2, nodes=6, cores=42, threads=2, node_bytes=256 * GIB, llc_bytes=504 * MIB),
     "2x32-smt-2-nodes": machine(packages=2, nodes=2, cores=32, threads=2, node_bytes=256 * GIB, llc_bytes=60 * MIB),
     "1x128-aarch64-4-nodes": machine(
-        packages=1,
-        nodes=4,
-        cores=32,
-        node_bytes=64 * GIB,
-        llc_bytes=None,
-        l2_bytes=MIB,
-        architecture="aarch64",
+        packages=1, nodes=4, cores=32, node_bytes=64 * GIB, llc_bytes=None, l2_bytes=MIB, architecture="aarch64"
     ),
     "4x28-smt-4-nodes": machine(
         packages=4, nodes=4, cores=28, threads=2, node_bytes=192 * GIB, llc_bytes=77 * MIB // 2, l2_bytes=MIB

@@ -121,14 +121,11 @@ def test_every_kind_is_planned(steps: dict[str, Step]) -> None:
     assert {step.kind for step in steps.values()} | NOT_HERE == registry().keys()
 
 
-@pytest.mark.parametrize(
-    ("pairs", "asked"),
-    [
-        ({"full_pairs": LARGEST.cpus * LARGEST.cpus}, LARGEST.cpus * (LARGEST.cpus - 1)),
-        (MOST_PAIRS | {"row_pairs": 10 * (LARGEST.cpus - 1)}, 10 * (LARGEST.cpus - 1)),
-        ({"pairs_per_class": 1000}, 4 * 2 * 1000),
-    ],
-)
+@pytest.mark.parametrize(("pairs", "asked"), [
+    ({"full_pairs": LARGEST.cpus * LARGEST.cpus}, LARGEST.cpus * (LARGEST.cpus - 1)),
+    (MOST_PAIRS | {"row_pairs": 10 * (LARGEST.cpus - 1)}, 10 * (LARGEST.cpus - 1)),
+    ({"pairs_per_class": 1000}, 4 * 2 * 1000),
+])  # fmt: skip
 def test_more_pairs_of_cpus_than_fit_are_refused(largest: Context, pairs: dict[str, int], asked: int) -> None:
     plan = make_plan(largest, with_pairs(**pairs), prefetchers_ok=True)
     assert not [step for step in plan.steps if step.kind == "c2c_matrix"]

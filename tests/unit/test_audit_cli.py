@@ -58,15 +58,9 @@ def run_of(tmp_path: Path, state: dict[str, Any], **expectations: Any) -> Path:
     assert read_again(through_ansible) == given
     preflight = {"known": Known(testbed="t", sut="s").model_dump(mode="json"), "expectations": through_ansible}
     run = begin(
-        tmp_path / "results",
-        testbed="t",
-        sut="s",
-        run_id="20260102T030405Z-0a1b",
-        profile="quick",
-        capture=archive,
-        now=NOW,
-        examine=read_examination(preflight),
-    )
+        tmp_path / "results", testbed="t", sut="s", run_id="20260102T030405Z-0a1b", profile="quick", capture=archive,
+        now=NOW, examine=read_examination(preflight),
+    )  # fmt: skip
     finish(run.directory, now=NOW, interrupted=True)
     return run.directory
 

@@ -263,18 +263,15 @@ def test_unacceptable_runs_are_refused_with_the_reason(results: Path, tmp_path: 
         proposed([moved])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fault"),
-    [
-        ('"baselines/1"', '"baselines/2"', "damaged at schema_version: Input should be 'baselines/1'"),
-        ('"sut": "t1"', '"sut": "t2"', "not the bounds of SUT lab/t1"),
-        ('"unit": ', '"colour": ', "damaged at acceptances.0.bounds.idle_latency.latency_ns.unit: Field required"),
-        ('"value": 8', '"value": 9999', "the value 9999.* is out of its bounds"),
-        ('"nights": 3', '"nights": 0', "Input should be greater than 0"),
-        ("{", "", "damaged at the top: Invalid JSON"),
-        ('"lower": ', '"lower": null, "x": ', "damaged at "),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "fault"), [
+    ('"baselines/1"', '"baselines/2"', "damaged at schema_version: Input should be 'baselines/1'"),
+    ('"sut": "t1"', '"sut": "t2"', "not the bounds of SUT lab/t1"),
+    ('"unit": ', '"colour": ', "damaged at acceptances.0.bounds.idle_latency.latency_ns.unit: Field required"),
+    ('"value": 8', '"value": 9999', "the value 9999.* is out of its bounds"),
+    ('"nights": 3', '"nights": 0', "Input should be greater than 0"),
+    ("{", "", "damaged at the top: Invalid JSON"),
+    ('"lower": ', '"lower": null, "x": ', "damaged at "),
+])  # fmt: skip
 def test_a_damaged_file_is_reported_with_the_fault(results: Path, old: str, new: str, fault: str) -> None:
     runs = stored(results, noise(3, 85.0, 0.001))
     path = accept([runs[-1]])

@@ -17,14 +17,9 @@ from calibration.results.history import NightRun
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 
 FACTS = {
-    "kernel": "Linux 6.1.0 #1 SMP x86_64",
-    "kernel command line": "ro isolcpus=2-7",
-    "microcode": "0x1",
-    "BIOS": "Maker 1.0",
-    "DIMMs": "8 x 32 GB at 4800 MT/s",
-    "turbo": "on",
-    "sutprobe build": "0123456789ab",
-}
+    "kernel": "Linux 6.1.0 #1 SMP x86_64", "kernel command line": "ro isolcpus=2-7", "microcode": "0x1",
+    "BIOS": "Maker 1.0", "DIMMs": "8 x 32 GB at 4800 MT/s", "turbo": "on", "sutprobe build": "0123456789ab",
+}  # fmt: skip
 
 
 def run(facts: Mapping[str, str], *, sut: str = "sut1", night: date = date(2026, 1, 2)) -> NightRun:
@@ -54,17 +49,14 @@ def test_unknown_fact_is_listed_last_with_none() -> None:
     assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(without)) == ()
 
 
-@pytest.mark.parametrize(
-    ("metric", "order"),
-    [
-        ("max_bandwidth.reads.bandwidth_mb_s", ["DIMMs", "microcode", "BIOS", "turbo"]),
-        ("latency_matrix.0.1.latency_ns", ["DIMMs", "microcode", "BIOS", "turbo"]),
-        ("latency_ladder.L2.latency_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
-        ("bandwidth_ladder.one_CPU.reads.L1.program_mb_s", ["turbo", "microcode", "BIOS", "DIMMs"]),
-        ("jitter.cpu3.inst_jitter_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
-        ("core_frequency.scalar.all.median_hz", ["turbo", "microcode", "BIOS", "DIMMs"]),
-    ],
-)
+@pytest.mark.parametrize(("metric", "order"), [
+    ("max_bandwidth.reads.bandwidth_mb_s", ["DIMMs", "microcode", "BIOS", "turbo"]),
+    ("latency_matrix.0.1.latency_ns", ["DIMMs", "microcode", "BIOS", "turbo"]),
+    ("latency_ladder.L2.latency_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
+    ("bandwidth_ladder.one_CPU.reads.L1.program_mb_s", ["turbo", "microcode", "BIOS", "DIMMs"]),
+    ("jitter.cpu3.inst_jitter_ns", ["turbo", "microcode", "BIOS", "DIMMs"]),
+    ("core_frequency.scalar.all.median_hz", ["turbo", "microcode", "BIOS", "DIMMs"]),
+])  # fmt: skip
 def test_the_most_likely_cause_comes_first(metric: str, order: list[str]) -> None:
     changes = context_changes(run(FACTS), run({**FACTS, "microcode": "2", "BIOS": "2", "DIMMs": "2", "turbo": "off"}))
     assert [change.fact for change in likely(changes, metric)] == order

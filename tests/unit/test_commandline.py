@@ -98,20 +98,16 @@ def test_inventory_and_connection_are_those_of_the_playbook(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"extra_vars": ('{"sut": {"ansible_become_pass": "hidden"}}',)},
-        {"extra_vars": ('{"all": [{"ssh": {"API_TOKEN": "hidden"}}]}',)},
-        {"extra_vars": ("{ansible_password: hidden}",)},
-        {"extra_vars": ("ansible_port=22 ansible_ssh_pass='hidden'",)},
-        {"extra_vars": ("notify_url=https://chat.example/hidden",)},
-        {"extra_vars": ('{"mirror": "https://user:hidden@example.org/x"}',)},
-        {"extra_vars": ("hidden",)},
-        {"ssh_common_args": "-o ProxyCommand='sshpass -p hidden ssh jump'"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("option", [
+    {"extra_vars": ('{"sut": {"ansible_become_pass": "hidden"}}',)},
+    {"extra_vars": ('{"all": [{"ssh": {"API_TOKEN": "hidden"}}]}',)},
+    {"extra_vars": ("{ansible_password: hidden}",)},
+    {"extra_vars": ("ansible_port=22 ansible_ssh_pass='hidden'",)},
+    {"extra_vars": ("notify_url=https://chat.example/hidden",)},
+    {"extra_vars": ('{"mirror": "https://user:hidden@example.org/x"}',)},
+    {"extra_vars": ("hidden",)},
+    {"ssh_common_args": "-o ProxyCommand='sshpass -p hidden ssh jump'"},
+], ids=str)  # fmt: skip
 def test_no_secret_is_repeated(monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]) -> None:
     given(monkeypatch, **option)
     for command in (run_command("--resume"), cleanup_command(RUN, ["sut1"])):

@@ -63,31 +63,28 @@ def judged(first: DocumentMetric | None, second: DocumentMetric | None) -> Compa
     return found
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "outcome", "better", "reason"),
-    [
-        (figure(100, (99, 101)), figure(120, (119, 121)), "differs", "first", "beyond the tolerance of 3 %"),
-        (figure(120, (119, 121)), figure(100, (99, 101)), "differs", "second", "beyond the tolerance of 3 %"),
-        (figure(100, (99.5, 100.5)), figure(101, (100.5, 101.5)), "same", None, "within the tolerance of 3 %"),
-        (figure(100, (99, 101)), figure(104, (102, 106)), "undecided", None, "neither within nor beyond the tolerance"),
-        (figure(100, (90, 110)), figure(101, (91, 111)), "undecided", None, "neither within nor beyond the tolerance"),
-        (figure(100, None), figure(200, (199, 201)), "undecided", None, "the first has no stated uncertainty"),
-        (figure(100, (99, 101)), figure(200, None), "undecided", None, "the second has no stated uncertainty"),
-        (figure(100, None, instrument=MLC), figure(200, (199, 201)), "indicative", "first", "5 % is assumed"),
-        (figure(100, (99, 101)), figure(90, None, instrument=MLC), "indicative", "second", "5 % is assumed"),
-        (figure(100, None, instrument=MLC), figure(92, None, instrument=MLC), "undecided", None, "5 % is assumed"),
-        (figure(100, None, instrument=MLC), figure(100, None, instrument=MLC), "identical", None, "same digits"),
-        (figure(100, (99, 101)), figure(100, (99, 101)), "identical", None, "same digits"),
-        (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "indicative", "first", "only 75 % coverage"),
-        (figure(100, (99, 101), coverage=0.75), figure(101, (99, 101)), "undecided", None, "only 75 % coverage"),
-        (figure(100, (99, 101), valid=False), figure(200, (199, 201)), "undecided", None, "the first is invalid"),
-        (figure(100, (99, 101)), figure(200, (199, 201), unit="us"), "undecided", None, "their units differ"),
-        (figure(1, (0.9, 1.1), unit="ticks"), figure(2, (1.9, 2.1), unit="ticks"), "undecided", None, "two clocks"),
-        (figure(0, (0, 0)), figure(200, (199, 201)), "undecided", None, "0 has no ratio"),
-        (figure(100, (99, 101)), None, "only_first", None, "not measured in the second"),
-        (None, figure(100, (99, 101)), "only_second", None, "not measured in the first"),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "outcome", "better", "reason"), [
+    (figure(100, (99, 101)), figure(120, (119, 121)), "differs", "first", "beyond the tolerance of 3 %"),
+    (figure(120, (119, 121)), figure(100, (99, 101)), "differs", "second", "beyond the tolerance of 3 %"),
+    (figure(100, (99.5, 100.5)), figure(101, (100.5, 101.5)), "same", None, "within the tolerance of 3 %"),
+    (figure(100, (99, 101)), figure(104, (102, 106)), "undecided", None, "neither within nor beyond the tolerance"),
+    (figure(100, (90, 110)), figure(101, (91, 111)), "undecided", None, "neither within nor beyond the tolerance"),
+    (figure(100, None), figure(200, (199, 201)), "undecided", None, "the first has no stated uncertainty"),
+    (figure(100, (99, 101)), figure(200, None), "undecided", None, "the second has no stated uncertainty"),
+    (figure(100, None, instrument=MLC), figure(200, (199, 201)), "indicative", "first", "5 % is assumed"),
+    (figure(100, (99, 101)), figure(90, None, instrument=MLC), "indicative", "second", "5 % is assumed"),
+    (figure(100, None, instrument=MLC), figure(92, None, instrument=MLC), "undecided", None, "5 % is assumed"),
+    (figure(100, None, instrument=MLC), figure(100, None, instrument=MLC), "identical", None, "same digits"),
+    (figure(100, (99, 101)), figure(100, (99, 101)), "identical", None, "same digits"),
+    (figure(100, (99, 101), coverage=0.75), figure(200, (199, 201)), "indicative", "first", "only 75 % coverage"),
+    (figure(100, (99, 101), coverage=0.75), figure(101, (99, 101)), "undecided", None, "only 75 % coverage"),
+    (figure(100, (99, 101), valid=False), figure(200, (199, 201)), "undecided", None, "the first is invalid"),
+    (figure(100, (99, 101)), figure(200, (199, 201), unit="us"), "undecided", None, "their units differ"),
+    (figure(1, (0.9, 1.1), unit="ticks"), figure(2, (1.9, 2.1), unit="ticks"), "undecided", None, "two clocks"),
+    (figure(0, (0, 0)), figure(200, (199, 201)), "undecided", None, "0 has no ratio"),
+    (figure(100, (99, 101)), None, "only_first", None, "not measured in the second"),
+    (None, figure(100, (99, 101)), "only_second", None, "not measured in the first"),
+])  # fmt: skip
 def test_outcome_and_reason(
     first: DocumentMetric | None, second: DocumentMetric | None, outcome: str, better: str | None, reason: str
 ) -> None:
@@ -96,14 +93,11 @@ def test_outcome_and_reason(
     assert reason in found.reason
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "ratio_interval"),
-    [
-        ((100, (90, 120)), (100, (60, 130)), (0.5814, 1.3267)),
-        ((100, (100, 100)), (110, (100, 120)), (1.0, 1.2)),
-        ((100, (99, 101)), (1, (0, 2)), (0.0, 0.0202)),  # 0 has no logarithm: the ends are combined
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "ratio_interval"), [
+    ((100, (90, 120)), (100, (60, 130)), (0.5814, 1.3267)),
+    ((100, (100, 100)), (110, (100, 120)), (1.0, 1.2)),
+    ((100, (99, 101)), (1, (0, 2)), (0.0, 0.0202)),  # 0 has no logarithm: the ends are combined
+])  # fmt: skip
 def test_of_rounds_the_half_widths_that_face_each_other_are_added_in_squares(
     first: tuple[float, tuple[float, float]],
     second: tuple[float, tuple[float, float]],

@@ -58,10 +58,7 @@ def load(model: type[Model], raw: dict[str, Any]) -> Model:
     return model.model_validate_json(json.dumps(raw))
 
 
-@pytest.mark.parametrize(
-    ("model", "raw"),
-    [(Counters, COUNTERS), (Samples, SAMPLES)],
-)
+@pytest.mark.parametrize(("model", "raw"), [(Counters, COUNTERS), (Samples, SAMPLES)])
 def test_reads_exactly_the_printed_fields(model: type[Model], raw: dict[str, Any]) -> None:
     assert json.loads(load(model, raw).model_dump_json()) == raw
     for key in raw:

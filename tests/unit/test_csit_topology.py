@@ -72,37 +72,23 @@ def test_secrets_are_not_shown() -> None:
     assert SECRET not in f"{read} {read!r} {read.model_dump_json()} {read.model_dump()}"
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("topologies/available/lf_2n_icx_testbed212.yaml", "t212"),
-        ("lf_3na_spr_testbed21.yaml", "t21"),
-        ("2n_hw_testbed1.yaml.example", "t1"),
-        ("/tmp/vpp_device.yaml", "vpp_device"),
-        ("my-lab.yml", "my-lab"),
-        ("testbed7-new.yaml", "testbed7-new"),
-    ],
-)
+@pytest.mark.parametrize(("path", "name"), [
+    ("topologies/available/lf_2n_icx_testbed212.yaml", "t212"),
+    ("lf_3na_spr_testbed21.yaml", "t21"),
+    ("2n_hw_testbed1.yaml.example", "t1"),
+    ("/tmp/vpp_device.yaml", "vpp_device"),
+    ("my-lab.yml", "my-lab"),
+    ("testbed7-new.yaml", "testbed7-new"),
+])  # fmt: skip
 def test_testbed_is_named_after_the_file(path: str, name: str) -> None:
     assert name_of_testbed(path) == name
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nodes",
-        "[nodes]",
-        "nodes: {}",
-        "nodes: [TG, DUT1]",
-        "nodes: {a: {type: router}, b: TG}",
-        "all: {hosts: {nodes: {type: DUT}}}",
-        "all:\n  hosts:\n    nodes:\n      type: DUT\n    : [",
-        "plugin: constructed\n# nodes:\n#  type: DUT\n",
-        "[nodes]\nsut1 type=DUT\n",
-        "nodes: \x07",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "nodes", "[nodes]", "nodes: {}", "nodes: [TG, DUT1]", "nodes: {a: {type: router}, b: TG}",
+    "all: {hosts: {nodes: {type: DUT}}}", "all:\n  hosts:\n    nodes:\n      type: DUT\n    : [",
+    "plugin: constructed\n# nodes:\n#  type: DUT\n", "[nodes]\nsut1 type=DUT\n", "nodes: \x07",
+])  # fmt: skip
 def test_other_files_are_not_topologies(text: str) -> None:
     assert not is_topology(text)
 
@@ -169,10 +155,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"DUT1": node(host=["192.0.2.1"])}, "topology node DUT1: host must be an address or a name"),
     ({"DUT1": node(username=None)}, "topology node DUT1: username must be a login name, and is missing"),
     ({"DUT1": node(username='a" -o b')}, "topology node DUT1: username must be"),
-    (
-        {"DUT1": node(port="ssh")},
-        "topology node DUT1: port must be a number from 1 to 65535, not 'ssh'",
-    ),
+    ({"DUT1": node(port="ssh")}, "topology node DUT1: port must be a number from 1 to 65535, not 'ssh'"),
     ({"DUT1": node(port=65536)}, "port must be a number from 1 to 65535, not '65536'"),
     ({"DUT1": node(port=0)}, "topology node DUT1: port must be"),
     ({"DUT1": node(password=[SECRET])}, "topology node DUT1: password must be one line of text"),
@@ -182,10 +165,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"DUT1": node(model=["a"])}, "topology node DUT1: model must be one line of text"),
     ({"DUT1": node(arch="a\nb")}, "topology node DUT1: arch must be one line of text"),
     ({"DUT1": node(), "DUT2": SECRET}, "topology node DUT2 must be a mapping"),
-    (
-        {"DUT1": node(), "a b": node()},
-        "have names of letters, digits, '_' and '-', not 'a b'",
-    ),
+    ({"DUT1": node(), "a b": node()}, "have names of letters, digits, '_' and '-', not 'a b'"),
     ({"DUT1": node(), "dut1": node()}, "names of nodes in the topology differ in case only: DUT1, dut1"),
     ({"TG": node(type="TG")}, "the topology has no node of the type DUT"),
 ]

@@ -264,10 +264,7 @@ def test_a_new_level_needs_more_values_for_a_spread_change() -> None:
     arrays(
         np.float64,
         st.tuples(st.integers(1, 4), st.integers(0, 70)),
-        elements=st.one_of(
-            st.sampled_from([0.0, 1.0, 2.0, -1.0, np.nan]),
-            st.floats(-1e100, 1e100, allow_nan=False),
-        ),
+        elements=st.one_of(st.sampled_from([0.0, 1.0, 2.0, -1.0, np.nan]), st.floats(-1e100, 1e100, allow_nan=False)),
     )
 )
 def test_any_values_give_a_valid_analysis(values: np.ndarray) -> None:

@@ -51,17 +51,13 @@ def small() -> Context:
     return made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=32 * MIB)
 
 
-@pytest.mark.parametrize(
-    ("machine", "profile", "most_s"),
-    [
-        (server(1), "nightly", 600),
-        (server(2), "nightly", 600),
-        (small(), "full", 270),
-        (small(), "quick", 75),
-        (small(), "counters", 240),
-    ],
-    ids=["night-2x32", "night-2x32-smt", "full-2", "quick-2", "counters-2"],
-)
+@pytest.mark.parametrize(("machine", "profile", "most_s"), [
+    (server(1), "nightly", 600),
+    (server(2), "nightly", 600),
+    (small(), "full", 270),
+    (small(), "quick", 75),
+    (small(), "counters", 240),
+], ids=["night-2x32", "night-2x32-smt", "full-2", "quick-2", "counters-2"])  # fmt: skip
 def test_profiles_keep_to_their_time(machine: Context, profile: str, most_s: float) -> None:
     plan = make_plan(machine, load_profile(profile))
     assert plan.longest_duration_s <= most_s, plan_text(plan)

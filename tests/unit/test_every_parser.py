@@ -162,12 +162,7 @@ TEXTS: dict[Callable[..., object], tuple[Text, ...]] = {
     cpulists.parse_cpumask: ("ffffffff,", "f", "0,"),
     isolation.parse_kernel_list: LISTS,
     cpuinfo.parse_cpuinfo: ("processor : %d\n", "k%d : v\n", "cache0 : level=1\n", ":", "processor 1: a=b,c=d\n"),
-    firmware.parse_structures: (
-        STRUCTURE + "\0\0",
-        (STRUCTURE, "a\0", "\0"),
-        (STRUCTURE, "a", "\0\0"),
-        STRUCTURE,
-    ),
+    firmware.parse_structures: (STRUCTURE + "\0\0", (STRUCTURE, "a\0", "\0"), (STRUCTURE, "a", "\0\0"), STRUCTURE),
     firmware.parse_entry_point: ("_SM_",),
     cpusets.mounts: ("1 1 0:1 / / rw - cgroup2 a b\n", " - cgroup2 ", ("1 1 0:1 / / rw - cgroup a ", ",")),
     isolation.parse_interrupts: ("CPU0 ", ("CPU0\n", "%d: 0 x\n"), " : 0", ("CPU0\n", "1: 0 \x1b\n")),
@@ -287,14 +282,9 @@ EXEMPT: dict[str, str] = {
 
 PARSERS = re.compile(r"(?:parse|read|load|decode)(?:_|$)")
 PLACES = (
-    "context",
-    "formats",
-    "counters.encoding",
-    "measurements.mlc_program",
-    "sutprobe.document",
-    "base.text",
+    "context", "formats", "counters.encoding", "measurements.mlc_program", "sutprobe.document", "base.text",
     "base.archives",
-)
+)  # fmt: skip
 """Modules whose every function of a text counts as a parser; anywhere else its name tells."""
 
 

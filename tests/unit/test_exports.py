@@ -145,40 +145,21 @@ def test_every_unit_of_a_metric_has_a_base_unit() -> None:
     assert units <= set(BASE_UNITS), "add the new unit to calibration/exports/families.py"
 
 
-@pytest.mark.parametrize(
-    ("metric", "name", "labels", "factor"),
-    [
-        ("idle_latency.latency_ns", "calibration_idle_latency_seconds", {}, 1e-9),
-        (
-            "bandwidth_matrix.0.13.bandwidth_mb_s",
-            "calibration_bandwidth_matrix_bytes_per_second",
-            {"cpu_node": "0", "memory_node": "13"},
-            1e6,
-        ),
-        ("jitter.cpu317.gaps.lost_fraction", "calibration_jitter_gaps_lost_ratio", {"cpu": "317"}, 1.0),
-        ("firmware.rate_per_hour", "calibration_firmware_rate_per_second", {}, 1 / 3600),
-        ("counted_volume.triad_s", "calibration_counted_volume_triad_seconds", {}, 1.0),
-        (
-            "core_frequency.avx2.all.median_hz",
-            "calibration_core_frequency_hertz",
-            {"work": "avx2", "cores": "all", "core": "median"},
-            1.0,
-        ),
-        (
-            "c2c_latency.0.1.remote_hitm_reader_homed_ns",
-            "calibration_c2c_latency_remote_hitm_homed_seconds",
-            {"writer_node": "0", "reader_node": "1", "home": "reader"},
-            1e-9,
-        ),
-        (
-            "peak_injection_bandwidth.plain.3:1.bandwidth_mb_s",
-            "calibration_peak_injection_bandwidth_bytes_per_second",
-            {"shape": "plain", "mix": "3:1"},
-            1e6,
-        ),
-        ("memory_parallelism.0.in_flight", "calibration_memory_parallelism_in_flight", {"memory_node": "0"}, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("metric", "name", "labels", "factor"), [
+    ("idle_latency.latency_ns", "calibration_idle_latency_seconds", {}, 1e-9),
+    ("bandwidth_matrix.0.13.bandwidth_mb_s", "calibration_bandwidth_matrix_bytes_per_second",
+     {"cpu_node": "0", "memory_node": "13"}, 1e6),
+    ("jitter.cpu317.gaps.lost_fraction", "calibration_jitter_gaps_lost_ratio", {"cpu": "317"}, 1.0),
+    ("firmware.rate_per_hour", "calibration_firmware_rate_per_second", {}, 1 / 3600),
+    ("counted_volume.triad_s", "calibration_counted_volume_triad_seconds", {}, 1.0),
+    ("core_frequency.avx2.all.median_hz", "calibration_core_frequency_hertz",
+     {"work": "avx2", "cores": "all", "core": "median"}, 1.0),
+    ("c2c_latency.0.1.remote_hitm_reader_homed_ns", "calibration_c2c_latency_remote_hitm_homed_seconds",
+     {"writer_node": "0", "reader_node": "1", "home": "reader"}, 1e-9),
+    ("peak_injection_bandwidth.plain.3:1.bandwidth_mb_s", "calibration_peak_injection_bandwidth_bytes_per_second",
+     {"shape": "plain", "mix": "3:1"}, 1e6),
+    ("memory_parallelism.0.in_flight", "calibration_memory_parallelism_in_flight", {"memory_node": "0"}, 1.0),
+])  # fmt: skip
 def test_names_follow_prometheus(metric: str, name: str, labels: dict[str, str], factor: float) -> None:
     family = family_of(metric)
     assert family is not None
@@ -279,9 +260,7 @@ def textfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(4):
         names = {"testbed": "t1", "sut": f"s{number}", "started_at": FIRST, "finished_at": FIRST}
         verdicts = islice(verdicts_of(document.measurements, ()), number, None, 4)
-        made = document.model_copy(
-            update={"run": document.run.model_copy(update=names), "verdicts": tuple(verdicts)},
-        )
+        made = document.model_copy(update={"run": document.run.model_copy(update=names), "verdicts": tuple(verdicts)})
         store(made, path / f"store{number}")
         (path / f"{number}.prom").write_text(text_of.openmetrics(path / f"store{number}", lambda _: None))
     return path
@@ -344,20 +323,14 @@ def alerts(hour: int, *expected: tuple[str, str]) -> dict[str, Any]:
 RULES_TEST = {
     "rule_files": [str(RULES)],
     "evaluation_interval": "1h",
-    "tests": [
-        {
-            "interval": "1h",
-            "input_series": [
-                {"series": STATE.format("bad", "fails"), "values": "1x72"},
-                {"series": STATE.format("lost", "unmeasured"), "values": "1x72"},
-                {"series": STATE.format("good", "good"), "values": "1x72"},
-                {"series": TIME + '{testbed="t1",sut="old"}', "values": "0x72"},
-                {"series": TIME + '{testbed="t1",sut="new"}', "values": "0+3600x72"},
-            ],
-            "promql_expr_test": [alerts(47, *ALERTING), alerts(49, *ALERTING, ("CalibrationIsOld", "old"))],
-        }
-    ],
-}
+    "tests": [{"interval": "1h",
+               "input_series": [{"series": STATE.format("bad", "fails"), "values": "1x72"},
+                                {"series": STATE.format("lost", "unmeasured"), "values": "1x72"},
+                                {"series": STATE.format("good", "good"), "values": "1x72"},
+                                {"series": TIME + '{testbed="t1",sut="old"}', "values": "0x72"},
+                                {"series": TIME + '{testbed="t1",sut="new"}', "values": "0+3600x72"}],
+               "promql_expr_test": [alerts(47, *ALERTING), alerts(49, *ALERTING, ("CalibrationIsOld", "old"))]}],
+}  # fmt: skip
 """SUTs in every state, and two that were measured once and every hour."""
 
 

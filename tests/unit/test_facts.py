@@ -27,14 +27,9 @@ def changed(context: Context, part: str, **fields: Any) -> Context:
 
 def dimm(locator: str, **fields: Any) -> Dimm:
     known: dict[str, Any] = {
-        **dict.fromkeys(Dimm.model_fields),
-        "locator": locator,
-        "size_bytes": 32 << 30,
-        "type": "DDR5",
-        "ranks": 2,
-        "speed_mt_s": 5600,
-        "configured_mt_s": 4800,
-    }
+        **dict.fromkeys(Dimm.model_fields), "locator": locator, "size_bytes": 32 << 30, "type": "DDR5", "ranks": 2,
+        "speed_mt_s": 5600, "configured_mt_s": 4800,
+    }  # fmt: skip
     return Dimm(**{**known, **fields})
 
 
@@ -57,39 +52,27 @@ def test_every_machine_has_all_facts(capture: Path, machine: Context) -> None:
     assert found["sutprobe build"] == NOT_KNOWN
 
 
-@pytest.mark.parametrize(
-    ("part", "fields", "name", "says"),
-    [
-        ("capture", {"kernel_release": "6.1.0-57-amd64"}, "kernel", "6.1.0-57-amd64"),
-        ("cmdline", dict(parse_cmdline("mitigations=off")), "kernel command line", "mitigations=off"),
-        ("firmware", {"bios_version": "1.3"}, "BIOS", "SeaBIOS 1.3 04/01/2014"),
-        ("firmware", {"dimms": ()}, "DIMMs", NOT_KNOWN),
-        ("topology", {"smt_control": "off"}, "SMT", "off"),
-        ("frequency", {"governors": ("performance",)}, "governor", "performance"),
-        ("frequency", {"turbo": False}, "turbo", "off"),
-        (
-            "frequency",
-            {"drivers": ("intel_pstate",), "pstate_status": "active"},
-            "frequency driver",
-            "intel_pstate, act",
-        ),
-        ("frequency", {"policies": (policy(), policy(cpus=(1,)))}, "frequency limits", "0.8 to 3.9 GHz"),
-        (
-            "idle",
-            {"states": (IdleState(name="C6", description=None, latency_us=1, residency_us=1, disabled_cpus=(2, 3)),)},
-            "idle states",
-            "C6 (off on CPUs 2-3)",
-        ),
-        ("memory", {"numa_balancing": 2}, "NUMA balancing", "mode 2"),
-        ("kernel", {"preemption": "lazy"}, "preemption", "lazy"),
-        ("memory", {"hugepages": ()}, "huge pages", NOT_KNOWN),
-        ("clocksource", {"current": "hpet"}, "clock source", "hpet"),
-        ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),
-        ("isolation", {"cpuset_isolated": (4,)}, "isolated CPUs", "2-4,6-7 (tickless: 2-3,6-7)"),
-        ("isolation", {"housekeeping": (0, 1, 4, 5)}, "housekeeping CPUs", "0-1,4-5"),
-        ("isolation", {"housekeeping": ()}, "housekeeping CPUs", "none"),
-    ],
-)
+@pytest.mark.parametrize(("part", "fields", "name", "says"), [
+    ("capture", {"kernel_release": "6.1.0-57-amd64"}, "kernel", "6.1.0-57-amd64"),
+    ("cmdline", dict(parse_cmdline("mitigations=off")), "kernel command line", "mitigations=off"),
+    ("firmware", {"bios_version": "1.3"}, "BIOS", "SeaBIOS 1.3 04/01/2014"),
+    ("firmware", {"dimms": ()}, "DIMMs", NOT_KNOWN),
+    ("topology", {"smt_control": "off"}, "SMT", "off"),
+    ("frequency", {"governors": ("performance",)}, "governor", "performance"),
+    ("frequency", {"turbo": False}, "turbo", "off"),
+    ("frequency", {"drivers": ("intel_pstate",), "pstate_status": "active"}, "frequency driver", "intel_pstate, act"),
+    ("frequency", {"policies": (policy(), policy(cpus=(1,)))}, "frequency limits", "0.8 to 3.9 GHz"),
+    ("idle", {"states": (IdleState(name="C6", description=None, latency_us=1, residency_us=1, disabled_cpus=(2, 3)),)},
+     "idle states", "C6 (off on CPUs 2-3)"),
+    ("memory", {"numa_balancing": 2}, "NUMA balancing", "mode 2"),
+    ("kernel", {"preemption": "lazy"}, "preemption", "lazy"),
+    ("memory", {"hugepages": ()}, "huge pages", NOT_KNOWN),
+    ("clocksource", {"current": "hpet"}, "clock source", "hpet"),
+    ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),
+    ("isolation", {"cpuset_isolated": (4,)}, "isolated CPUs", "2-4,6-7 (tickless: 2-3,6-7)"),
+    ("isolation", {"housekeeping": (0, 1, 4, 5)}, "housekeeping CPUs", "0-1,4-5"),
+    ("isolation", {"housekeeping": ()}, "housekeeping CPUs", "none"),
+])  # fmt: skip
 def test_relevant_change_affects_only_its_fact(
     machine: Context, part: str, fields: dict[str, Any], name: str, says: str
 ) -> None:
@@ -153,25 +136,20 @@ def test_tunable_settings_do_not_prevent_resuming(machine: Context) -> None:
 
 
 SAME = [
-    (
-        "kernel command line",
-        "nohz_full=2-3 hugepages=8 default_hugepagesz=2M",
-        "default-hugepagesz=2M hugepages=8 nohz_full=2,3",
-    ),
+    ("kernel command line", "nohz_full=2-3 hugepages=8 default_hugepagesz=2M",
+     "default-hugepagesz=2M hugepages=8 nohz_full=2,3"),
     ("kernel command line", "isolcpus=domain,managed_irq,2-3 audit=0", "audit=off isolcpus=managed_irq,domain,3,2"),
     ("governor", "performance, powersave", "powersave, performance"),
     ("microcode", "0x2 on CPUs 1; 0x1 on CPUs 0", "0x1 on CPUs 0; 0x2 on CPUs 1"),
     ("CPUs", "0-3", "0,1,2,3"),
     ("frequency limits", "0.8 to 3.9 GHz, 0.8 to 2.9 GHz", "0.8 to 2.9 GHz, 0.8 to 3.9 GHz"),
     ("network devices", "1 x a at 0000:18:00.0; 2 x b at c, d", "2 x b at c, d; 1 x a at 0000:18:00.0"),
-    (
-        "kernel command line",
-        "ro ostree=/ostree/boot.0/x root=UUID=1 boot=UUID=11 BOOTIF=<blanked> rd.lvm.lv=a/root resume_offset=1",
-        "ro ostree=/ostree/boot.1/x root=UUID=2 boot=UUID=22 rd.lvm.lv=b/root rd.luks.uuid=luks-b",
-    ),
+    ("kernel command line",
+     "ro ostree=/ostree/boot.0/x root=UUID=1 boot=UUID=11 BOOTIF=<blanked> rd.lvm.lv=a/root resume_offset=1",
+     "ro ostree=/ostree/boot.1/x root=UUID=2 boot=UUID=22 rd.lvm.lv=b/root rd.luks.uuid=luks-b"),
     ("DIMMs", "2 x 16 GiB in P0 A1, P0 B1; 1 x empty in P0 C1", "1 x empty in P0 C1; 2 x 16 GiB in P0 B1, P0 A1"),
     ("allocation", "a on CPUs 0: L3 1; b on CPUs 1: L3 2", "b on CPUs 1: L3 2; a on CPUs 0: L3 1"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "one", "other"), SAME)

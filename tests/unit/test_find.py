@@ -15,14 +15,10 @@ from calibration.profiles import load_profile
 from calibration.results.find import find_run, pick_sut, suts_of
 
 RUNS = (
-    "t1/a1/20260101T000000Z-0001",
-    "t1/a1/20260102T000000Z-0002",
-    "t1/a1/imported-0123456789ab",
-    "t1/a10/20260101T000000Z-0001",
-    "t10/b/20260103T000000Z-0003",
-    "t2/b/20260102T000000Z-0002",
+    "t1/a1/20260101T000000Z-0001", "t1/a1/20260102T000000Z-0002", "t1/a1/imported-0123456789ab",
+    "t1/a10/20260101T000000Z-0001", "t10/b/20260103T000000Z-0003", "t2/b/20260102T000000Z-0002",
     "t2/c/imported-ffffffffffff",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(name="results")
@@ -34,39 +30,33 @@ def _results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        (None, "t10/b/20260103T000000Z-0003"),
-        ("t1/a1", "t1/a1/20260102T000000Z-0002"),
-        ("a1", "t1/a1/20260102T000000Z-0002"),
-        ("t2/b", "t2/b/20260102T000000Z-0002"),
-        ("t10", "t10/b/20260103T000000Z-0003"),
-        ("t10/", "t10/b/20260103T000000Z-0003"),
-        ("c", "t2/c/imported-ffffffffffff"),
-        ("t1/a10/2026", "t1/a10/20260101T000000Z-0001"),
-        ("t1/a1/20260101", "t1/a1/20260101T000000Z-0001"),
-        ("t1/a1/imp", "t1/a1/imported-0123456789ab"),
-        ("20260103", "t10/b/20260103T000000Z-0003"),
-    ],
-)
+@pytest.mark.parametrize(("given", "found"), [
+    (None, "t10/b/20260103T000000Z-0003"),
+    ("t1/a1", "t1/a1/20260102T000000Z-0002"),
+    ("a1", "t1/a1/20260102T000000Z-0002"),
+    ("t2/b", "t2/b/20260102T000000Z-0002"),
+    ("t10", "t10/b/20260103T000000Z-0003"),
+    ("t10/", "t10/b/20260103T000000Z-0003"),
+    ("c", "t2/c/imported-ffffffffffff"),
+    ("t1/a10/2026", "t1/a10/20260101T000000Z-0001"),
+    ("t1/a1/20260101", "t1/a1/20260101T000000Z-0001"),
+    ("t1/a1/imp", "t1/a1/imported-0123456789ab"),
+    ("20260103", "t10/b/20260103T000000Z-0003"),
+])  # fmt: skip
 def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None, found: str) -> None:
     assert find_run(results, given) == results / found
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("b", "ambiguous SUT 'b': t10/b, t2/b"),
-        ("a", "ambiguous SUT 'a': t1/a1, t1/a10"),
-        ("t2", "ambiguous SUT 't2': t2/b, t2/c"),
-        ("t1/a11", "unknown SUT 't1/a11', did you mean t1/a1 or t1/a10?"),
-        ("zz", "unknown SUT 'zz', expected a1, a10, b, c"),
-        ("t1/a1/2026", "ambiguous run of t1/a1 '2026': "),
-        ("20260101", "ambiguous run '20260101': t1/a1/20260101T000000Z-0001, t1/a10/20260101T000000Z-0001"),
-        ("/nowhere/at/all", "cannot read the directory /nowhere/at/all"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ("b", "ambiguous SUT 'b': t10/b, t2/b"),
+    ("a", "ambiguous SUT 'a': t1/a1, t1/a10"),
+    ("t2", "ambiguous SUT 't2': t2/b, t2/c"),
+    ("t1/a11", "unknown SUT 't1/a11', did you mean t1/a1 or t1/a10?"),
+    ("zz", "unknown SUT 'zz', expected a1, a10, b, c"),
+    ("t1/a1/2026", "ambiguous run of t1/a1 '2026': "),
+    ("20260101", "ambiguous run '20260101': t1/a1/20260101T000000Z-0001, t1/a10/20260101T000000Z-0001"),
+    ("/nowhere/at/all", "cannot read the directory /nowhere/at/all"),
+])  # fmt: skip
 def test_an_unknown_run_is_answered_with_suggestions(results: Path, given: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         find_run(results, given)

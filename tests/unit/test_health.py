@@ -49,56 +49,24 @@ def test_a_quiet_run_has_no_flags_and_passes() -> None:
     assert [result.outcome for result in check_errors(document(health()))] == ["passed"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "code", "reason"),
-    [
-        (
-            {"memory_corrected": {"mc0": [3, 5], "mc0 dimm1 (A2)": [0, 2]}},
-            "ERRORS_CORRECTED",
-            "2 corrected memory errors during the run: 2 at mc0 dimm1 (A2)",
-        ),
-        (
-            {"memory_corrected": {"mc1": [0, 1]}},
-            "ERRORS_CORRECTED",
-            "1 corrected memory error during the run: 1 at mc1",
-        ),
-        (
-            {"memory_uncorrected": {"mc1": [0, 1]}},
-            "ERRORS_UNCORRECTED",
-            "1 uncorrected memory error during the run: 1 at mc1",
-        ),
-        (
-            {"link_corrected": {"0000:81:00.0": [7, 8], "0000:80:00.0": [0, 1]}},
-            "ERRORS_CORRECTED",
-            "2 corrected PCIe errors during the run: 1 at 0000:81:00.0, 1 at 0000:80:00.0",
-        ),
-        (
-            {"link_fatal": {"0000:81:00.0": [0, 1]}},
-            "ERRORS_UNCORRECTED",
-            "1 fatal PCIe error during the run: 1 at 0000:81:00.0",
-        ),
-        (
-            {"core_throttled": {"1": [5, 7], "2": [0, 1], "9": [0, 0]}},
-            "THROTTLED",
-            "the core of CPUs 1-2 throttled during the run, up to 2 times",
-        ),
-        (
-            {"package_throttled": {"1": [5, 6]}},
-            "THROTTLED",
-            "the package of CPUs 1 throttled during the run, up to 1 time",
-        ),
-        (
-            {"memory_corrected": {"mc0": [3, 5], "mc0 dimm1": [0, 2], "mc1 dimm0": [0, 4], "mc2": [0, 1]}},
-            "ERRORS_CORRECTED",
-            "7 corrected memory errors during the run: 2 at mc0 dimm1, 4 at mc1 dimm0, 1 at mc2",
-        ),
-        (
-            {"link_nonfatal": {"0000:81:00.0": [0, 1]}},
-            "ERRORS_UNCORRECTED",
-            "1 uncorrected PCIe error during the run: 1 at 0000:81:00.0",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changed", "code", "reason"), [
+    ({"memory_corrected": {"mc0": [3, 5], "mc0 dimm1 (A2)": [0, 2]}}, "ERRORS_CORRECTED",
+     "2 corrected memory errors during the run: 2 at mc0 dimm1 (A2)"),
+    ({"memory_corrected": {"mc1": [0, 1]}}, "ERRORS_CORRECTED", "1 corrected memory error during the run: 1 at mc1"),
+    ({"memory_uncorrected": {"mc1": [0, 1]}}, "ERRORS_UNCORRECTED",
+     "1 uncorrected memory error during the run: 1 at mc1"),
+    ({"link_corrected": {"0000:81:00.0": [7, 8], "0000:80:00.0": [0, 1]}}, "ERRORS_CORRECTED",
+     "2 corrected PCIe errors during the run: 1 at 0000:81:00.0, 1 at 0000:80:00.0"),
+    ({"link_fatal": {"0000:81:00.0": [0, 1]}}, "ERRORS_UNCORRECTED",
+     "1 fatal PCIe error during the run: 1 at 0000:81:00.0"),
+    ({"core_throttled": {"1": [5, 7], "2": [0, 1], "9": [0, 0]}}, "THROTTLED",
+     "the core of CPUs 1-2 throttled during the run, up to 2 times"),
+    ({"package_throttled": {"1": [5, 6]}}, "THROTTLED", "the package of CPUs 1 throttled during the run, up to 1 time"),
+    ({"memory_corrected": {"mc0": [3, 5], "mc0 dimm1": [0, 2], "mc1 dimm0": [0, 4], "mc2": [0, 1]}}, "ERRORS_CORRECTED",
+     "7 corrected memory errors during the run: 2 at mc0 dimm1, 4 at mc1 dimm0, 1 at mc2"),
+    ({"link_nonfatal": {"0000:81:00.0": [0, 1]}}, "ERRORS_UNCORRECTED",
+     "1 uncorrected PCIe error during the run: 1 at 0000:81:00.0"),
+])  # fmt: skip
 def test_what_was_counted_flags_the_run(changed: dict[str, Any], code: str, reason: str) -> None:
     assert flags(health(**changed)) == [(code, reason)]
     assert code in FINDINGS
@@ -168,38 +136,30 @@ def test_the_page_says_what_was_counted_in_short() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        # flagged and shown alike, where a controller has no count of its own
-        ({"memory_corrected": {"mc0 dimm1 (A2)": [0, 2]}}, "2 corrected memory errors; no PCIe errors; no throttling"),
-        (
-            {"core_throttled": {"1": [0, 2]}, "package_throttled": {"1": [0, 2], "3": [0, 1]}},
-            "no memory errors; no PCIe errors; throttling of 2 CPUs",
-        ),
-        ({"core_throttled": {"1": [0, 2]}}, "no memory errors; no PCIe errors; throttling of 1 CPU"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "text"), [
+    # flagged and shown alike, where a controller has no count of its own
+    ({"memory_corrected": {"mc0 dimm1 (A2)": [0, 2]}}, "2 corrected memory errors; no PCIe errors; no throttling"),
+    ({"core_throttled": {"1": [0, 2]}, "package_throttled": {"1": [0, 2], "3": [0, 1]}},
+     "no memory errors; no PCIe errors; throttling of 2 CPUs"),
+    ({"core_throttled": {"1": [0, 2]}}, "no memory errors; no PCIe errors; throttling of 1 CPU"),
+])  # fmt: skip
 def test_the_page_and_the_flags_agree(changed: dict[str, Any], text: str) -> None:
     assert flags(health(**changed))
     assert next(health_facts([health(**changed)])).value == text
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {"elapsed_s": -1.0},
-        {"elapsed_s": "long"},
-        {"counters": {"other": {"read": 1, "lost": [], "changed": {}}}},
-        {"counters": {"link_fatal": {"read": 1, "lost": [], "changed": {"a": [1]}}}},
-        {"counters": {"core_throttled": {"read": 1, "lost": [], "changed": {"\N{SUPERSCRIPT TWO}": [0, 1]}}}},
-        {"counters": {"core_throttled": {"read": 1, "lost": [], "changed": {"mc0": [0, 1]}}}},
-        {"counters": {"link_fatal": {"read": 1, "lost": [], "changed": {"a": [0, 10**4000]}}}},
-        {"counters": {"link_fatal": {"read": -1, "lost": [], "changed": {}}}},
-        {"counters": {"link_fatal": {"read": 1, "lost": ["a"] * 9000, "changed": {}}}},
-        {"temperatures_c": {"a": [1.0]}},
-        {"energy": {"a": {"joules": "much", "reason": None}}},
-    ],
-)
+@pytest.mark.parametrize("fault", [
+    {"elapsed_s": -1.0},
+    {"elapsed_s": "long"},
+    {"counters": {"other": {"read": 1, "lost": [], "changed": {}}}},
+    {"counters": {"link_fatal": {"read": 1, "lost": [], "changed": {"a": [1]}}}},
+    {"counters": {"core_throttled": {"read": 1, "lost": [], "changed": {"\N{SUPERSCRIPT TWO}": [0, 1]}}}},
+    {"counters": {"core_throttled": {"read": 1, "lost": [], "changed": {"mc0": [0, 1]}}}},
+    {"counters": {"link_fatal": {"read": 1, "lost": [], "changed": {"a": [0, 10**4000]}}}},
+    {"counters": {"link_fatal": {"read": -1, "lost": [], "changed": {}}}},
+    {"counters": {"link_fatal": {"read": 1, "lost": ["a"] * 9000, "changed": {}}}},
+    {"temperatures_c": {"a": [1.0]}},
+    {"energy": {"a": {"joules": "much", "reason": None}}},
+])  # fmt: skip
 def test_what_no_runner_says_is_no_health(fault: dict[str, Any]) -> None:
     assert read_health({**told(), **fault}) is None

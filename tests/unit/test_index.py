@@ -350,31 +350,15 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut off": (cut, "Invalid JSON: EOF"),
     "an empty object": (lambda path: path.write_text("{}"), "schema_version: Field required"),
     "two objects": (lambda path: path.write_text("{}{}"), "Invalid JSON: trailing characters"),
-    "no figure": (
-        replacing('"value": ', '"value": "x", "v": '),
-        "parameters.0.v: Extra inputs are not permitted",
-    ),
-    "no verdicts": (
-        replacing('"verdicts"', '"verdict"'),
-        "verdicts: Field required",
-    ),
-    "no start": (
-        replacing('"started_at": "2', '"started_at": "x2', 1),
-        "run.started_at: Input should be a valid datetime",
-    ),
-    "an infinite bound": (
-        replacing('"lower": null', '"lower": 1e999'),
-        "verdicts.0.lower: Input should be a finite number",
-    ),
-    "half a character": (
-        replacing("complete", "\\ud800", 1),
-        "Invalid JSON: ",
-    ),
-    "of another run": (
-        replacing('"s2"', '"s1"', 1),
-        "contains the run t1/s1/20260131T010203Z-0a1b",
-    ),
-}
+    "no figure": (replacing('"value": ', '"value": "x", "v": '), "parameters.0.v: Extra inputs are not permitted"),
+    "no verdicts": (replacing('"verdicts"', '"verdict"'), "verdicts: Field required"),
+    "no start": (replacing('"started_at": "2', '"started_at": "x2', 1),
+                 "run.started_at: Input should be a valid datetime"),
+    "an infinite bound": (replacing('"lower": null', '"lower": 1e999'),
+                          "verdicts.0.lower: Input should be a finite number"),
+    "half a character": (replacing("complete", "\\ud800", 1), "Invalid JSON: "),
+    "of another run": (replacing('"s2"', '"s1"', 1), "contains the run t1/s1/20260131T010203Z-0a1b"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -555,13 +539,9 @@ def test_writes_only_to_the_cache(results: Path, document: RunDocument, tmp_path
             **given,
         }
         ended = subprocess.run(
-            [sys.executable, "-c", code, results],
-            env=environment,
-            cwd=work,
-            capture_output=True,
-            text=True,
+            [sys.executable, "-c", code, results], env=environment, cwd=work, capture_output=True, text=True,
             check=False,
-        )
+        )  # fmt: skip
         assert (ended.returncode, ended.stderr) == (0, "")
         assert ended.stdout.startswith("(")
     assert not [*home.iterdir(), *work.iterdir()]

@@ -200,17 +200,14 @@ def test_control_characters_are_escaped() -> None:
     assert r"\x9b1m" in text
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"check": "limits", "bound": (95.0, None)}, "94 MB/s, not at least 95 MB/s"),
-        ({"check": "homogeneity", "bound": (98.0, 102.0)}, "-5.98 % from the others"),
-        ({"check": "spread"}, "spread -6 % (-7 to -5 %)"),
-        ({"check": "bimodal", "reason": "it flips"}, "it flips"),
-        ({"check": "drift", "interval": None, "reason": "level from 0 to 5"}, "level from 0 to 5"),
-        ({"check": "missing", "value": None, "reason": "no valid value this night: killed"}, "missing: killed"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"check": "limits", "bound": (95.0, None)}, "94 MB/s, not at least 95 MB/s"),
+    ({"check": "homogeneity", "bound": (98.0, 102.0)}, "-5.98 % from the others"),
+    ({"check": "spread"}, "spread -6 % (-7 to -5 %)"),
+    ({"check": "bimodal", "reason": "it flips"}, "it flips"),
+    ({"check": "drift", "interval": None, "reason": "level from 0 to 5"}, "level from 0 to 5"),
+    ({"check": "missing", "value": None, "reason": "no valid value this night: killed"}, "missing: killed"),
+])  # fmt: skip
 def test_message_of_each_check(fields: dict[str, Any], said: str) -> None:
     comma = "," if fields["check"] == "missing" else ""
     assert f"{BANDWIDTH} {said}{comma} since 2026-11-18" in shown(verdict(**fields))

@@ -14,12 +14,7 @@ from calibration.base.statistics import estimate
 from calibration.counters.volume import moved_per_step
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
-from calibration.measurements.core_latency import (
-    FALSE_ALARMS,
-    MIN_SLOWDOWN,
-    CoreLatencyValues,
-    slow_cores,
-)
+from calibration.measurements.core_latency import FALSE_ALARMS, MIN_SLOWDOWN, CoreLatencyValues, slow_cores
 from calibration.measurements.memory_parallelism import MIN_GAIN, MemoryParallelismValues
 from calibration.measurements.random_bandwidth import RANDOM_BYTES_MIN, RandomBandwidthValues, random_bytes
 from calibration.measurements.sut import Sut
@@ -74,21 +69,18 @@ def heavy_tailed(stream: random.Random, _cpu: int, _number: int) -> float:
     return 100 * (1 + stream.gauss(0, 0.02) + (stream.random() < 0.1) * stream.random() / 2)
 
 
-@pytest.mark.parametrize(
-    ("latency_ns", "count"),
-    [
-        (noisy(0.01), CPUS),
-        (noisy(0.05), CPUS),
-        (noisy(0.2), CPUS),
-        (noisy(0.01, drift=0.1), CPUS),
-        (on_a_mesh, CPUS),
-        (heavy_tailed, CPUS),
-        (noisy(0.05), 3),
-        (noisy(0.2), 3),
-        (noisy(0.05), 8),
-        (noisy(0.2), 8),
-    ],
-)
+@pytest.mark.parametrize(("latency_ns", "count"), [
+    (noisy(0.01), CPUS),
+    (noisy(0.05), CPUS),
+    (noisy(0.2), CPUS),
+    (noisy(0.01, drift=0.1), CPUS),
+    (on_a_mesh, CPUS),
+    (heavy_tailed, CPUS),
+    (noisy(0.05), 3),
+    (noisy(0.2), 3),
+    (noisy(0.05), 8),
+    (noisy(0.2), 8),
+])  # fmt: skip
 def test_equal_cores_raise_no_alarm(latency_ns: Latency, count: int) -> None:
     runs = RUNS[count]
     nodes = NODES if count == CPUS else 1

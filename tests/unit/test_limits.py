@@ -93,26 +93,23 @@ def test_an_invalid_metric_is_not_compared(context: Context) -> None:
     assert (verdict.outcome, verdict.reason) == ("invalid", "a made up machine")
 
 
-@pytest.mark.parametrize(
-    ("limits", "words"),
-    [
-        ("idle", "not a list: 'idle'"),
-        ([["idle"]], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
-        ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
-        ([{**GOOD, "metric": "idle_latency.latency"}], "unknown metric 'idle_latency.latency'"),
-        ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "unknown metric 'bandwidth_matrix.a"),
-        ([{**GOOD, "unit": "us"}], "the unit of idle_latency.latency_ns is ns, not us"),
-        ([{**GOOD, "unit": None}], "limit 1: unit is not a line of text: None"),
-        ([{**GOOD, "reason": " "}], "limit 1: reason is not a line of text"),
-        ([{**GOOD, "reason": "a\x1b[2Jb"}], "limit 1: reason is not a line of text"),
-        ([{**GOOD, "upper": None}], "idle_latency.latency_ns has no lower or upper bound"),
-        ([{**GOOD, "upper": "500"}], "idle_latency.latency_ns: upper is not a number: '500'"),
-        ([{**GOOD, "upper": float("nan")}], "upper is not a number: nan"),
-        ([{**GOOD, "upper": True}], "upper is not a number: True"),
-        ([{**GOOD, "lower": 501}], "the lower bound 501 is above the upper bound 500"),
-        ([GOOD, GOOD], "several limits for idle_latency.latency_ns"),
-    ],
-)
+@pytest.mark.parametrize(("limits", "words"), [
+    ("idle", "not a list: 'idle'"),
+    ([["idle"]], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
+    ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
+    ([{**GOOD, "metric": "idle_latency.latency"}], "unknown metric 'idle_latency.latency'"),
+    ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "unknown metric 'bandwidth_matrix.a"),
+    ([{**GOOD, "unit": "us"}], "the unit of idle_latency.latency_ns is ns, not us"),
+    ([{**GOOD, "unit": None}], "limit 1: unit is not a line of text: None"),
+    ([{**GOOD, "reason": " "}], "limit 1: reason is not a line of text"),
+    ([{**GOOD, "reason": "a\x1b[2Jb"}], "limit 1: reason is not a line of text"),
+    ([{**GOOD, "upper": None}], "idle_latency.latency_ns has no lower or upper bound"),
+    ([{**GOOD, "upper": "500"}], "idle_latency.latency_ns: upper is not a number: '500'"),
+    ([{**GOOD, "upper": float("nan")}], "upper is not a number: nan"),
+    ([{**GOOD, "upper": True}], "upper is not a number: True"),
+    ([{**GOOD, "lower": 501}], "the lower bound 501 is above the upper bound 500"),
+    ([GOOD, GOOD], "several limits for idle_latency.latency_ns"),
+])  # fmt: skip
 def test_unusable_limits_are_refused(limits: Any, words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_limits(limits)

@@ -189,14 +189,8 @@ def package_active(mb_s: float) -> Any:
         faster = copy.deepcopy(placement["single_loads"])
         faster["memory"] = histogram({ticks // 2: count for ticks, count in LOADS.items()})
         same = (
-            "dirty_windows",
-            "cpu_verified",
-            "interference",
-            "counters",
-            "samples",
-            "core_hz_before",
-            "core_hz_after",
-        )
+            "dirty_windows", "cpu_verified", "interference", "counters", "samples", "core_hz_before", "core_hz_after",
+        )  # fmt: skip
         walk = {name: placement[name] for name in same}
         placement["package_active"] = {
             **walk,

@@ -35,15 +35,9 @@ from tests.walk import estimates, places
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 VALUES = {
-    "placements",
-    "windows_hz",
-    "share",
-    "windows_share",
-    "dirty_windows",
-    "lost_windows",
-    "chain_ratio",
+    "placements", "windows_hz", "share", "windows_share", "dirty_windows", "lost_windows", "chain_ratio",
     "interference",
-}
+}  # fmt: skip
 """What a point that could not be measured has none of."""
 RECORDED = sorted(MEASURED)
 
@@ -55,19 +49,9 @@ def parse(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes:
     """Return what *raw* says as the document of the step *name*, with *changes* to the step."""
     kind = Path(name).name.partition("-")[0]
     step = Step(
-        id=name,
-        kind=kind,
-        title="recorded",
-        argv=("sutprobe",),
-        cpus=(1,),
-        memory_bytes={},
-        tasks=1,
-        expected_duration_s=1.0,
-        setup_s=0.0,
-        longest_duration_s=2.0,
-        deadline_s=30.0,
-        **changes,
-    )
+        id=name, kind=kind, title="recorded", argv=("sutprobe",), cpus=(1,), memory_bytes={}, tasks=1,
+        expected_duration_s=1.0, setup_s=0.0, longest_duration_s=2.0, deadline_s=30.0, **changes,
+    )  # fmt: skip
     return list(declaration(kind).parse(read_whole(name, raw), step, Sut(machine)))
 
 
@@ -431,20 +415,17 @@ def test_a_cell_without_a_value_is_a_row_with_its_reason(name: str, missing: str
     assert [item.what for item in parsed.missing] == [missing]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda table: table["rows"].append(table["rows"][0]), "two rows have the same"),
-        (lambda table: table["rows"].clear(), "at least 1 item"),
-        (lambda table: table["axes"].reverse(), "a table by stride_bytes, size_bytes, order"),
-        (lambda table: table["rows"][0].pop("core_hz"), "core_hz: Field required"),
-        (lambda table: table["rows"][0].update(more=1), "more: Extra inputs are not permitted"),
-        (lambda table: table["rows"][0].update(core_hz="fast"), "core_hz: Input should be a valid number"),
-        (lambda table: table["rows"][0].update(order="sideways"), "order: String should match pattern"),
-        (lambda table: table["rows"][0].update(latency_ns=1.5), "latency_ns: Input should be"),
-        (lambda table: table["rows"][0].update(core_hz={}), "Field required"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda table: table["rows"].append(table["rows"][0]), "two rows have the same"),
+    (lambda table: table["rows"].clear(), "at least 1 item"),
+    (lambda table: table["axes"].reverse(), "a table by stride_bytes, size_bytes, order"),
+    (lambda table: table["rows"][0].pop("core_hz"), "core_hz: Field required"),
+    (lambda table: table["rows"][0].update(more=1), "more: Extra inputs are not permitted"),
+    (lambda table: table["rows"][0].update(core_hz="fast"), "core_hz: Input should be a valid number"),
+    (lambda table: table["rows"][0].update(order="sideways"), "order: String should match pattern"),
+    (lambda table: table["rows"][0].update(latency_ns=1.5), "latency_ns: Input should be"),
+    (lambda table: table["rows"][0].update(core_hz={}), "Field required"),
+])  # fmt: skip
 def test_a_table_of_another_form_is_refused(change: Callable[[Any], None], message: str) -> None:
     values = one("latency_ladder", read("latency_ladder")).values
     raw = json.loads(values.model_dump_json())
@@ -509,15 +490,12 @@ def test_flags_a_slow_core() -> None:
     assert "CPU 0" in next(flag.reason for flag in frequencies(factor=1.2).flags if flag.code == "SLOW_CORE")
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"chain_ratio": 0.9}, "WORK_UNPROVED"),
-        ({"chain_ratio": 1.1}, "WORK_UNPROVED"),
-        ({"checked": False}, "WORK_UNPROVED"),
-        ({"cpu_verified": False}, "CPU_UNVERIFIED"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "code"), [
+    ({"chain_ratio": 0.9}, "WORK_UNPROVED"),
+    ({"chain_ratio": 1.1}, "WORK_UNPROVED"),
+    ({"checked": False}, "WORK_UNPROVED"),
+    ({"cpu_verified": False}, "CPU_UNVERIFIED"),
+])  # fmt: skip
 def test_unreliable_clock_chain_invalidates_the_measurement(changes: dict[str, Any], code: str) -> None:
     assert not [flag for flag in frequencies().flags if flag.severity == "invalid"]
     assert codes(frequencies(**changes), "invalid") == {code}
@@ -621,17 +599,14 @@ def test_missing_transfer_leaves_the_others() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("index", "change", "message"),
-    [
-        (2, {"state": "hit"}, "homed with neither"),
-        (2, {"home": 7}, "homed with neither"),
-        (2, {"writer": 2}, "one node use several CPUs"),
-        (2, {"home": 1}, "same transfer, writer_node, reader_node"),
-        (2, {"reader": 100000}, "CPU 100000"),
-        (1, {"reader": 2}, "one node use several CPUs"),
-    ],
-)
+@pytest.mark.parametrize(("index", "change", "message"), [
+    (2, {"state": "hit"}, "homed with neither"),
+    (2, {"home": 7}, "homed with neither"),
+    (2, {"writer": 2}, "one node use several CPUs"),
+    (2, {"home": 1}, "same transfer, writer_node, reader_node"),
+    (2, {"reader": 100000}, "CPU 100000"),
+    (1, {"reader": 2}, "one node use several CPUs"),
+])  # fmt: skip
 def test_rejects_unrequested_transfers(index: int, change: dict[str, Any], message: str) -> None:
     raw = two_nodes_of_transfers()
     points(raw)[index].update(change)
@@ -645,12 +620,7 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     # CPUs 0 and 1 are threads of one core, 2 is on their node, 4 on the other
     factors = {(0, 2): 3, (2, 0): 4, (0, 1): 1, (1, 0): 2, (1, 2): 5, (0, 4): 6}
     raw["result"]["cells"] = [
-        copy.deepcopy(recorded)
-        | {
-            "writer": writer,
-            "reader": reader,
-            "placements": [[100.0 * factor] * 3] * 6,
-        }
+        copy.deepcopy(recorded) | {"writer": writer, "reader": reader, "placements": [[100.0 * factor] * 3] * 6}
         for (writer, reader), factor in factors.items()
     ]
     raw["result"]["not_measured"] = [{"code": "sampled", "message": "left out", "pairs": ["2@1"]}]
@@ -973,10 +943,7 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
 
 @pytest.mark.parametrize(
     ("of", "field", "value", "code"),
-    [
-        ("cpu", "cpu_verified", False, "CPU_UNVERIFIED"),
-        ("clock", "resolution_ns", 1.95, "CLOCK_COARSE"),
-    ],
+    [("cpu", "cpu_verified", False, "CPU_UNVERIFIED"), ("clock", "resolution_ns", 1.95, "CLOCK_COARSE")],
 )
 def test_flags_of_jitter(of: str, field: str, value: object, code: str) -> None:
     raw = read("jitter")
@@ -1039,10 +1006,7 @@ def test_loss_is_relative_to_the_first_second() -> None:
 
 @pytest.mark.parametrize(
     "windows",
-    [
-        *([1000.0] * 10 + [last] * 10 for last in (985.0, 1000.0, 1100.0)),
-        [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5,
-    ],
+    [*([1000.0] * 10 + [last] * 10 for last in (985.0, 1000.0, 1100.0)), [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5],
 )
 def test_no_loss_beyond_two_percent_or_noise(windows: list[float]) -> None:
     assert "NOT_SUSTAINED" not in codes(sustained(windows))

@@ -19,13 +19,9 @@ COUNTS = {"0.33.json": 3, "0.40.json": 8, "0.46.json": 16, "0.46.txt": 16, "0.46
 
 ITEM: dict[str, Any] = {"NAME": "MELTDOWN", "CVE": "CVE-2017-5754", "VULNERABLE": False, "INFOS": "PTI"}
 NEWER: dict[str, Any] = {
-    "cve": "CVE-2017-5754",
-    "name": "MELTDOWN",
-    "status": "OK",
-    "vulnerable": False,
-    "info": "PTI",
+    "cve": "CVE-2017-5754", "name": "MELTDOWN", "status": "OK", "vulnerable": False, "info": "PTI",
     "what_comes_later": 1,
-}
+}  # fmt: skip
 
 
 def recorded(name: str) -> CheckerOutput:

@@ -106,14 +106,11 @@ def test_a_continued_run_replaces_its_beginning_but_not_the_reverse(tmp_path: Pa
     assert files(tmp_path / "merged") == public(tmp_path / "slice")
 
 
-@pytest.mark.parametrize(
-    "go_on",
-    [
-        lambda begun: finish(begun.directory, now=NOW),
-        lambda begun: end_run(begun.directory),
-        lambda begun: end_step(begun, "idle_latency"),
-    ],
-)
+@pytest.mark.parametrize("go_on", [
+    lambda begun: finish(begun.directory, now=NOW),
+    lambda begun: end_run(begun.directory),
+    lambda begun: end_step(begun, "idle_latency"),
+])  # fmt: skip
 def test_a_run_without_a_document_is_merged_again_when_it_has_more(
     tmp_path: Path, go_on: Callable[[BegunRun], Any]
 ) -> None:
@@ -210,20 +207,17 @@ def _link_run(run: Path) -> None:
     run.symlink_to(outside)
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda run: (run / RUN).write_text("{}"), "schema_version: Field required"),
-        (lambda run: (run / RUN).write_text('{"schema_version": "run/1"}'), "not a run document: run: "),
-        (lambda run: (run / "context.tar.gz").write_bytes(CAPTURE[:-1]), "its sha256 differs from the run document"),
-        (lambda run: run.rename(run.with_name("bad name")), "not a valid run identifier name"),
-        (_change_identity, "contains the run t1/s2/r1"),
-        (_change_records, "does not begin with the start of a run"),
-        (_add_link, "a symbolic link"),
-        (_add_linked_folder, "a symbolic link"),
-        (_link_run, "a symbolic link"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "reason"), [
+    (lambda run: (run / RUN).write_text("{}"), "schema_version: Field required"),
+    (lambda run: (run / RUN).write_text('{"schema_version": "run/1"}'), "not a run document: run: "),
+    (lambda run: (run / "context.tar.gz").write_bytes(CAPTURE[:-1]), "its sha256 differs from the run document"),
+    (lambda run: run.rename(run.with_name("bad name")), "not a valid run identifier name"),
+    (_change_identity, "contains the run t1/s2/r1"),
+    (_change_records, "does not begin with the start of a run"),
+    (_add_link, "a symbolic link"),
+    (_add_linked_folder, "a symbolic link"),
+    (_link_run, "a symbolic link"),
+])  # fmt: skip
 def test_a_damaged_run_is_refused(tmp_path: Path, damage: Callable[[Path], Any], reason: str) -> None:
     damage(make_run(tmp_path / "slice"))
     make_run(tmp_path / "slice", "s2")

@@ -64,23 +64,20 @@ def test_commands_may_have_options() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("raw", "found"),
-    [
-        ("idle_latency", "mlc in x.yml must list commands"),
-        (["idle"], "none, not 'idle'"),
-        ([{"idle_latency": [], "latency_matrix": []}], "each with a list of options or none"),
-        ([{"idle_latency": "-b1"}], "each with a list of options or none"),
-        ([None], "none, not None"),
-        ([{"idle_latency": ["-J/mnt"]}], "option '-J/mnt' is not allowed"),
-        ([{"idle_latency": ["-ofile"]}], "option '-ofile' is not allowed"),
-        ([{"idle_latency": ["-e"]}], "option '-e' is not allowed"),
-        ([{"idle_latency": ["-b1 -e"]}], "option '-b1 -e' is not allowed"),
-        ([{"idle_latency": ["-b1\n"]}], "option '-b1\\n' is not allowed"),
-        ([{"idle_latency": [1]}], "option 1 is not allowed"),
-        (["idle_latency", "idle_latency"], "lists idle_latency twice"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "found"), [
+    ("idle_latency", "mlc in x.yml must list commands"),
+    (["idle"], "none, not 'idle'"),
+    ([{"idle_latency": [], "latency_matrix": []}], "each with a list of options or none"),
+    ([{"idle_latency": "-b1"}], "each with a list of options or none"),
+    ([None], "none, not None"),
+    ([{"idle_latency": ["-J/mnt"]}], "option '-J/mnt' is not allowed"),
+    ([{"idle_latency": ["-ofile"]}], "option '-ofile' is not allowed"),
+    ([{"idle_latency": ["-e"]}], "option '-e' is not allowed"),
+    ([{"idle_latency": ["-b1 -e"]}], "option '-b1 -e' is not allowed"),
+    ([{"idle_latency": ["-b1\n"]}], "option '-b1\\n' is not allowed"),
+    ([{"idle_latency": [1]}], "option 1 is not allowed"),
+    (["idle_latency", "idle_latency"], "lists idle_latency twice"),
+])  # fmt: skip
 def test_invalid_commands_are_refused(raw: Any, found: str) -> None:
     with pytest.raises(InputError) as refused:
         read_commands(raw, "x.yml")
@@ -135,39 +132,24 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda _path: None, "No such file or directory; correct mlc_archive"),
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
     "without it": (lambda path: packed(path, ("Linux/readme", b"")), "has Linux/mlc 0 times, expected once"),
-    "twice": (
-        lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)),
-        "has Linux/mlc 2 times, expected once",
-    ),
+    "twice": (lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)),
+              "has Linux/mlc 2 times, expected once"),
     "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "leads out of it: '../Linux/mlc'"),
     "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "leads out of it: '/etc/x'"),
-    "a link": (
-        lambda path: packed(path, ("", special("Linux/mlc", tarfile.SYMTYPE, "/bin/sh"))),
-        "link or a special file",
-    ),
-    "a hard link": (
-        lambda path: packed(path, ("", special("Linux/mlc", tarfile.LNKTYPE, "/bin/sh"))),
-        "link or a special file",
-    ),
+    "a link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.SYMTYPE, "/bin/sh"))),
+               "link or a special file"),
+    "a hard link": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.LNKTYPE, "/bin/sh"))),
+                    "link or a special file"),
     "a device": (lambda path: packed(path, ("", special("Linux/mlc", tarfile.CHRTYPE))), "link or a special file"),
     "huge": (lambda path: packed(path, ("Linux/mlc", bytes(2049))), "too large: at most 2048 bytes"),
     "no archive": (lambda path: path.write_bytes(gzip.compress(b"x" * 9000)), "not a valid .tgz"),
-    "a bomb": (
-        lambda path: packed(path, ("a", bytes(1 << 20)), ("Linux/mlc", ELF)),
-        "too large: at most 32768",
-    ),
-    "too many": (
-        lambda path: packed(path, *((f"{number}", b"") for number in range(9))),
-        "too large: at most 32768",
-    ),
-    "cut off": (
-        lambda path: path.write_bytes(packed(path, ("Linux/mlc", ELF)).read_bytes()[:60]),
-        "not a valid .tgz",
-    ),
+    "a bomb": (lambda path: packed(path, ("a", bytes(1 << 20)), ("Linux/mlc", ELF)), "too large: at most 32768"),
+    "too many": (lambda path: packed(path, *((f"{number}", b"") for number in range(9))), "too large: at most 32768"),
+    "cut off": (lambda path: path.write_bytes(packed(path, ("Linux/mlc", ELF)).read_bytes()[:60]), "not a valid .tgz"),
     "too large a file": (lambda path: path.write_bytes(bytes(2049)), "too large: at most 2048 bytes"),
     "no program": (lambda path: path.write_bytes(b"MZ\x90"), "is not a 64-bit ELF program"),
     "of another machine": (lambda path: path.write_bytes(ARM), "its ELF machine is 183, not 62"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", UNFIT)
@@ -191,36 +173,30 @@ def place(
     return {"where": where, "before": before, "after": after, "restored": restored}
 
 
-@pytest.mark.parametrize(
-    ("places", "unread", "state"),
-    [
-        ([place("0x0", "0x0")], None, "as_before"),
-        ([place("0x0", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
-        ([], None, "not_verified"),
-        ([place("0x0", "0xf", "0x0"), place("0x0", "0x0")], None, "put_back"),
-        ([place("0x0", "0xf", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
-        ([place("0x0", "0xf", "0x1"), place("0x0", "0x0")], None, "changed"),
-        ([place("0x0", "0xf")], "MSR 0x1a4 of CPUs 4: no", "changed"),
-        ([place("0x0", None)], None, "not_verified"),
-        ([place("0x0", None, "0x0")], None, "put_back"),
-    ],
-)
+@pytest.mark.parametrize(("places", "unread", "state"), [
+    ([place("0x0", "0x0")], None, "as_before"),
+    ([place("0x0", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
+    ([], None, "not_verified"),
+    ([place("0x0", "0xf", "0x0"), place("0x0", "0x0")], None, "put_back"),
+    ([place("0x0", "0xf", "0x0")], "MSR 0x1a4 of CPUs 4: no", "not_verified"),
+    ([place("0x0", "0xf", "0x1"), place("0x0", "0x0")], None, "changed"),
+    ([place("0x0", "0xf")], "MSR 0x1a4 of CPUs 4: no", "changed"),
+    ([place("0x0", None)], None, "not_verified"),
+    ([place("0x0", None, "0x0")], None, "put_back"),
+])  # fmt: skip
 def test_the_state_of_the_prefetchers_is_the_worst_of_all(
     places: list[dict[str, Any]], unread: str | None, state: str
 ) -> None:
     assert read_prefetchers({"places": places, "unread": unread}).state == state
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        None,
-        {},
-        {"places": [], "unread": 3},
-        {"places": [place("0", "0")] * (mlc.MAX_PLACES + 1), "unread": None},
-        {"places": 1},
-    ],
-)
+@pytest.mark.parametrize("raw", [
+    None,
+    {},
+    {"places": [], "unread": 3},
+    {"places": [place("0", "0")] * (mlc.MAX_PLACES + 1), "unread": None},
+    {"places": 1},
+])  # fmt: skip
 def test_invalid_prefetcher_states_are_refused(raw: Any) -> None:
     with pytest.raises(EnvironmentLacksError):
         read_prefetchers(raw)
@@ -310,14 +286,11 @@ def test_altered_output_is_not_read(tmp_path: Path) -> None:
     assert "its sha256 differs from the record" in gone(document)[0][2]
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        (b"", "no result in what Intel MLC printed"),
-        (b"\xff\x00garbage\n", "no result in what Intel MLC printed"),
-        (b"Each iteration took - core clocks ( - ns)\n", "printed: no clocks and time with a unit"),
-    ],
-)
+@pytest.mark.parametrize(("output", "reason"), [
+    (b"", "no result in what Intel MLC printed"),
+    (b"\xff\x00garbage\n", "no result in what Intel MLC printed"),
+    (b"Each iteration took - core clocks ( - ns)\n", "printed: no clocks and time with a unit"),
+])  # fmt: skip
 def test_output_without_values_is_a_reason(tmp_path: Path, output: bytes, reason: str) -> None:
     document = assembled(tmp_path, ("idle_latency", "ok", output))
     assert document.readings == ()
@@ -325,8 +298,7 @@ def test_output_without_values_is_a_reason(tmp_path: Path, output: bytes, reason
 
 
 @pytest.mark.parametrize(
-    ("notes", "reason"),
-    [(90, "printed too much besides its results"), (2001, f"at most {MAX_OUTPUT_LINES} lines")],
+    ("notes", "reason"), [(90, "printed too much besides its results"), (2001, f"at most {MAX_OUTPUT_LINES} lines")]
 )
 def test_output_with_too_many_notes_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
     said = [b"note %d " % number + b"x" * 40 for number in range(notes)]

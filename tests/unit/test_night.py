@@ -110,9 +110,7 @@ def test_a_metric_without_bounds_has_no_reference() -> None:
     assert "calibration accept" in verdict.reason
 
 
-def test_accepted_bounds_pass_and_fail(
-    tmp_path: Path,
-) -> None:
+def test_accepted_bounds_pass_and_fail(tmp_path: Path) -> None:
     references = accepted(tmp_path, 90.0, 110.0)
     good = the(judged(history({BANDWIDTH: noise(20)}), references=references), "limits")
     assert (good.outcome, good.bound, good.since) == ("pass", (90.0, 110.0), None)

@@ -22,15 +22,9 @@ FILES = {"judgement.json", "judgement.txt", "gates.json", "log.html", "xunit.xml
 
 def verdict(sut: str, outcome: Outcome, testbed: str = "t1") -> NightVerdict:
     return NightVerdict(
-        testbed=testbed,
-        sut=sut,
-        run_id=None,
-        night=TONIGHT,
-        metric="run",
-        check="missing",
-        outcome=outcome,
+        testbed=testbed, sut=sut, run_id=None, night=TONIGHT, metric="run", check="missing", outcome=outcome,
         reason="it was not measured",
-    )
+    )  # fmt: skip
 
 
 def ended(sut: str, status: str, *, verdicts: bool = False) -> GateOutcome:
@@ -139,10 +133,7 @@ def test_suts_fail_by_their_own_verdicts_and_gates() -> None:
     verdicts = [verdict("a", "pass"), verdict("b", "fail"), verdict("a", "no_reference")]
     tested = [ended("t1 / a", "PASS"), ended("t1 / b", "FAIL"), ended("t2 / x", "SKIP")]
     assert failures(verdicts, tested, HOSTS, limited=True) == {
-        "host-b": [
-            "Verdict failed: it was not measured",
-            "Gate failed: No Level Has Drifted: it has",
-        ]
+        "host-b": ["Verdict failed: it was not measured", "Gate failed: No Level Has Drifted: it has"]
     }
 
 

@@ -216,13 +216,9 @@ def test_a_cpu_of_no_node_is_not_measured_with_memory(name: str) -> None:
 def cached(context: Context, size_bytes: int | None, *nodes: int) -> Context:
     """Return the *context* with a memory-side cache of each of *nodes*."""
     cache = MemorySideCache(
-        index=1,
-        size_bytes=size_bytes,
-        line_bytes=64,
-        indexing="direct-mapped",
-        write_policy="write-back",
+        index=1, size_bytes=size_bytes, line_bytes=64, indexing="direct-mapped", write_policy="write-back",
         extended_linear=False,
-    )
+    )  # fmt: skip
     return context.model_copy(
         update={
             "nodes": tuple(

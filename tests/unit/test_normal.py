@@ -96,21 +96,18 @@ def test_published_bandwidths_of_the_nodes_add_up_to_that_of_the_machine() -> No
 GOOD: dict[str, Any] = {"metric": "idle_latency_local_ns", "value": 98.1, "low": 97.0, "high": 99.0}
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"value": 0.0981}, "is not from 40 to 400"),
-        ({"value": 98100.0}, "is not from 40 to 400"),
-        ({"metric": "read_machine_mb_s", "value": 215.0, "low": None, "high": None}, "is not from 5000"),
-        ({"metric": "read_machine_mb_s", "value": 2.15e11, "low": None, "high": None}, "is not from 5000"),
-        ({"value": float("nan")}, "finite number"),
-        ({"low": 98.5}, "not within its own range"),
-        ({"high": None}, "only one end"),
-        ({"metric": "idle_latency_ns"}, "Input should be"),
-        ({"how": "a\x1b[0m"}, "control characters"),
-        ({"unit": "ns"}, "Extra inputs"),
-    ],
-)
+@pytest.mark.parametrize(("change", "fault"), [
+    ({"value": 0.0981}, "is not from 40 to 400"),
+    ({"value": 98100.0}, "is not from 40 to 400"),
+    ({"metric": "read_machine_mb_s", "value": 215.0, "low": None, "high": None}, "is not from 5000"),
+    ({"metric": "read_machine_mb_s", "value": 2.15e11, "low": None, "high": None}, "is not from 5000"),
+    ({"value": float("nan")}, "finite number"),
+    ({"low": 98.5}, "not within its own range"),
+    ({"high": None}, "only one end"),
+    ({"metric": "idle_latency_ns"}, "Input should be"),
+    ({"how": "a\x1b[0m"}, "control characters"),
+    ({"unit": "ns"}, "Extra inputs"),
+])  # fmt: skip
 def test_a_wrong_figure_is_refused(change: dict[str, Any], fault: str) -> None:
     Figure(**GOOD)
     with pytest.raises(ValidationError, match=fault):
@@ -146,21 +143,18 @@ machines:
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fault"),
-    [
-        ("", "", None),
-        ("licence: CC0-1.0", "licence: CC0-1.0, licence: MIT", "duplicate key 'licence'"),
-        ("figures: [", "figures: &figures [*figures, ", "an alias of a list or mapping is not allowed"),
-        (", licence: CC0-1.0", "", "source.licence: Field required"),
-        ("date: 2026-01-31", "date: yesterday", "source.date"),
-        ("CC0-1.0", "do what you want", "source.licence"),
-        ("sutprobe", "stopwatch", "instrument"),
-        ("value: 98", "value: '98'", "valid number"),
-        ("machines:", "machines: [", "not valid YAML"),
-        ("processor: Intel Xeon Gold 6252N", "processor: CPU @ 2.3GHz", "does not name a processor"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "fault"), [
+    ("", "", None),
+    ("licence: CC0-1.0", "licence: CC0-1.0, licence: MIT", "duplicate key 'licence'"),
+    ("figures: [", "figures: &figures [*figures, ", "an alias of a list or mapping is not allowed"),
+    (", licence: CC0-1.0", "", "source.licence: Field required"),
+    ("date: 2026-01-31", "date: yesterday", "source.date"),
+    ("CC0-1.0", "do what you want", "source.licence"),
+    ("sutprobe", "stopwatch", "instrument"),
+    ("value: 98", "value: '98'", "valid number"),
+    ("machines:", "machines: [", "not valid YAML"),
+    ("processor: Intel Xeon Gold 6252N", "processor: CPU @ 2.3GHz", "does not name a processor"),
+])  # fmt: skip
 def test_a_wrong_file_is_a_fault_and_the_others_count(tmp_path: Path, old: str, new: str, fault: str | None) -> None:
     folder = tmp_path / FOLDER
     folder.mkdir(parents=True)
@@ -201,23 +195,20 @@ def test_the_example_of_the_guide_is_valid(tmp_path: Path) -> None:
 # The processor
 
 
-@pytest.mark.parametrize(
-    ("name", "other", "same"),
-    [
-        (PROCESSOR, "Intel Xeon Gold 6252N", True),
-        (PROCESSOR, "Intel Xeon Gold 6252", False),
-        ("INTEL(R) XEON(R) PLATINUM 8559C", "Intel Xeon Platinum 8559C", True),
-        ("Intel(R) Xeon(R) CPU E5-2699 v3 @ 2.30GHz", "Intel Xeon E5-2699 v3", True),
-        ("Intel(R) Xeon(R) CPU E5-2699 v4 @ 2.20GHz", "Intel Xeon E5-2699 v3", False),
-        ("Intel Xeon E5-2699A v4", "Intel Xeon E5-2699 v4", False),
-        ("AMD EPYC 9354P 32-Core Processor", "AMD EPYC 9354P", True),
-        ("AMD EPYC 9354 32-Core Processor", "AMD EPYC 9354P", False),
-        ("Intel(R) Xeon(R) Platinum 8480+", "Intel Xeon Platinum 8480C", False),
-        ("Intel(R) Xeon(R) Platinum 8480+", "Intel Xeon Platinum 8480", False),
-        ("Ampere(R) Altra(R) Processor Q80-30 CPU @ 3.0GHz", "Ampere Altra Q80-30", True),
-        ("Neoverse-N1", "Ampere Altra Q80-30", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "other", "same"), [
+    (PROCESSOR, "Intel Xeon Gold 6252N", True),
+    (PROCESSOR, "Intel Xeon Gold 6252", False),
+    ("INTEL(R) XEON(R) PLATINUM 8559C", "Intel Xeon Platinum 8559C", True),
+    ("Intel(R) Xeon(R) CPU E5-2699 v3 @ 2.30GHz", "Intel Xeon E5-2699 v3", True),
+    ("Intel(R) Xeon(R) CPU E5-2699 v4 @ 2.20GHz", "Intel Xeon E5-2699 v3", False),
+    ("Intel Xeon E5-2699A v4", "Intel Xeon E5-2699 v4", False),
+    ("AMD EPYC 9354P 32-Core Processor", "AMD EPYC 9354P", True),
+    ("AMD EPYC 9354 32-Core Processor", "AMD EPYC 9354P", False),
+    ("Intel(R) Xeon(R) Platinum 8480+", "Intel Xeon Platinum 8480C", False),
+    ("Intel(R) Xeon(R) Platinum 8480+", "Intel Xeon Platinum 8480", False),
+    ("Ampere(R) Altra(R) Processor Q80-30 CPU @ 3.0GHz", "Ampere Altra Q80-30", True),
+    ("Neoverse-N1", "Ampere Altra Q80-30", False),
+])  # fmt: skip
 def test_processors_are_compared_by_model(name: str, other: str, same: bool) -> None:
     assert (processor_key(name) == processor_key(other)) is same
 
@@ -233,21 +224,18 @@ def test_equal_machines_of_our_instrument_say_what_is_usual(run: RunDocument) ->
     assert found.context == ()
 
 
-@pytest.mark.parametrize(
-    ("fields", "differs", "unknown"),
-    [
-        ({"mt_s": 2666}, ("2666 MT/s",), ()),
-        ({"mt_s": 2934}, (), ()),
-        ({"channels_per_socket": 5}, ("5 channels a socket",), ()),
-        ({"channels_per_socket": None}, (), ("memory channels",)),
-        ({"nodes_per_socket": 2}, ("2 nodes a socket",), ()),
-        ({"nodes_per_socket": None}, (), ("nodes of a socket",)),
-        ({"sockets": 1}, ("1 socket",), ()),
-        ({"cores_per_socket": 28}, ("28 cores a socket",), ()),
-        ({"cores_per_socket": None}, (), ()),
-        ({"mt_s": None, "sockets": 4}, ("4 sockets",), ("memory speed",)),
-    ],
-)
+@pytest.mark.parametrize(("fields", "differs", "unknown"), [
+    ({"mt_s": 2666}, ("2666 MT/s",), ()),
+    ({"mt_s": 2934}, (), ()),
+    ({"channels_per_socket": 5}, ("5 channels a socket",), ()),
+    ({"channels_per_socket": None}, (), ("memory channels",)),
+    ({"nodes_per_socket": 2}, ("2 nodes a socket",), ()),
+    ({"nodes_per_socket": None}, (), ("nodes of a socket",)),
+    ({"sockets": 1}, ("1 socket",), ()),
+    ({"cores_per_socket": 28}, ("28 cores a socket",), ()),
+    ({"cores_per_socket": None}, (), ()),
+    ({"mt_s": None, "sockets": 4}, ("4 sockets",), ("memory speed",)),
+])  # fmt: skip
 def test_another_condition_is_said_and_never_usual(
     run: RunDocument, fields: dict[str, Any], differs: tuple[str, ...], unknown: tuple[str, ...]
 ) -> None:

@@ -236,16 +236,13 @@ def test_a_recovery_that_was_not_delivered_is_told_with_the_state_before(lab: La
     assert (change.before, change.after) == ("fails", "good")
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["false", HIDDEN], "notify_command ended with exit code 1"),
-        (["sh", "-c", f"echo {HIDDEN}; echo {HIDDEN} >&2; kill -9 $$"], "notify_command ended with exit code -9"),
-        ([f"/nowhere/{HIDDEN}"], "notify_command cannot be run: No such file or directory"),
-        (["/", HIDDEN], "notify_command cannot be run: Permission denied"),
-        ([f"a\0{HIDDEN}"], "notify_command cannot be run: ValueError"),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    (["false", HIDDEN], "notify_command ended with exit code 1"),
+    (["sh", "-c", f"echo {HIDDEN}; echo {HIDDEN} >&2; kill -9 $$"], "notify_command ended with exit code -9"),
+    ([f"/nowhere/{HIDDEN}"], "notify_command cannot be run: No such file or directory"),
+    (["/", HIDDEN], "notify_command cannot be run: Permission denied"),
+    ([f"a\0{HIDDEN}"], "notify_command cannot be run: ValueError"),
+])  # fmt: skip
 def test_a_command_that_fails_is_reported_without_what_it_says(
     lab: Lab, command: list[str], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,18 +251,15 @@ def test_a_command_that_fails_is_reported_without_what_it_says(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        (f"ftp://example.org/{HIDDEN}", "notify_url is not a URL that begins with http:// or https://"),
-        (HIDDEN, "notify_url is not a URL that begins with http:// or https://"),
-        (f"file:///{HIDDEN}", "notify_url is not a URL that begins with http:// or https://"),
-        (f"http://user:{HIDDEN}@127.0.0.1:1/", "the server of notify_url"),
-        (f"http://127.0.0.1:1/{HIDDEN}", "the server of notify_url cannot be reached: Connection refused"),
-        (f"http://[{HIDDEN}/", "the server of notify_url gave no answer: ValueError"),
-        (f"http://127.0.0.1:1/a b{HIDDEN}", "the server of notify_url gave no answer: InvalidURL"),
-    ],
-)
+@pytest.mark.parametrize(("url", "said"), [
+    (f"ftp://example.org/{HIDDEN}", "notify_url is not a URL that begins with http:// or https://"),
+    (HIDDEN, "notify_url is not a URL that begins with http:// or https://"),
+    (f"file:///{HIDDEN}", "notify_url is not a URL that begins with http:// or https://"),
+    (f"http://user:{HIDDEN}@127.0.0.1:1/", "the server of notify_url"),
+    (f"http://127.0.0.1:1/{HIDDEN}", "the server of notify_url cannot be reached: Connection refused"),
+    (f"http://[{HIDDEN}/", "the server of notify_url gave no answer: ValueError"),
+    (f"http://127.0.0.1:1/a b{HIDDEN}", "the server of notify_url gave no answer: InvalidURL"),
+])  # fmt: skip
 @pytest.mark.usefixtures("sink")
 def test_a_url_that_cannot_be_reached_is_reported_and_not_shown(lab: Lab, url: str, said: str) -> None:
     lab.judged(verdict("a", "fail"))

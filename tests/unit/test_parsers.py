@@ -57,23 +57,20 @@ def test_nothing_is_composed_of_yaml_that_is_too_deep(monkeypatch: pytest.Monkey
         read_yaml(nested(LEVELS + 1))
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("a: 1\nb: 2\na: 3", "duplicate key 'a', line 3, column 1"),
-        ("a: &a [1]\nb: *a", "an alias of a list or mapping is not allowed, line 2"),
-        ("a: &a 1\na2: &a [1]\nb: *a", "an alias of a list or mapping"),
-        ("a: &a {b: 1}\nc: {<<: *a}", "an alias of a list or mapping"),
-        ("a: *b", "line 1"),
-        ("a: 2026-13-01", "line 1"),
-        ("a: [", "line"),
-        ("\x00", "not valid YAML"),
-        (b"\xff\xfe\x00", "not valid YAML"),
-        ("--- a\n--- b", "but found another document"),
-        ("!!python/name:os.system ''", "could not determine a constructor"),
-        ("#" * (YAML_BYTES + 1), "at most 4194304 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("text", "fault"), [
+    ("a: 1\nb: 2\na: 3", "duplicate key 'a', line 3, column 1"),
+    ("a: &a [1]\nb: *a", "an alias of a list or mapping is not allowed, line 2"),
+    ("a: &a 1\na2: &a [1]\nb: *a", "an alias of a list or mapping"),
+    ("a: &a {b: 1}\nc: {<<: *a}", "an alias of a list or mapping"),
+    ("a: *b", "line 1"),
+    ("a: 2026-13-01", "line 1"),
+    ("a: [", "line"),
+    ("\x00", "not valid YAML"),
+    (b"\xff\xfe\x00", "not valid YAML"),
+    ("--- a\n--- b", "but found another document"),
+    ("!!python/name:os.system ''", "could not determine a constructor"),
+    ("#" * (YAML_BYTES + 1), "at most 4194304 bytes"),
+])  # fmt: skip
 def test_yaml_that_is_not_read_is_named(text: str | bytes, fault: str) -> None:
     with pytest.raises(YamlError, match=re.escape(fault)):
         read_yaml(text)
@@ -137,14 +134,11 @@ def test_a_file_beyond_its_bounds_is_refused_by_name_and_reason(kind: str, tmp_p
         assert str(path) in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "fault_of"),
-    [
-        ("figures/deep.yml", fault_of_library),
-        ("tolerances.yml", lambda results: read_tolerances(results).fault),
-        ("waivers.yml", lambda results: read_waivers(results).fault),
-    ],
-)
+@pytest.mark.parametrize(("name", "fault_of"), [
+    ("figures/deep.yml", fault_of_library),
+    ("tolerances.yml", lambda results: read_tolerances(results).fault),
+    ("waivers.yml", lambda results: read_waivers(results).fault),
+])  # fmt: skip
 def test_one_deep_file_below_the_references_is_a_fault_and_costs_nothing_else(
     name: str, fault_of: Callable[[Path], str | None], tmp_path: Path
 ) -> None:

@@ -111,15 +111,12 @@ def test_histograms_are_split_at_whole_buckets_and_add_up() -> None:
     assert list(of([1, 1, 3, 8]).exceeding()) == [(1, 1.0), (3, 0.5), (8, 0.25)]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"starts": (1, 2), "widths": (2, 1), "counts": (1, 1)},
-        {"starts": (2, 1), "widths": (1, 1), "counts": (1, 1)},
-        {"starts": (1,), "widths": (1,), "counts": (0,)},
-        {"starts": (1, 2), "widths": (1, 1), "counts": (1,)},
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    {"starts": (1, 2), "widths": (2, 1), "counts": (1, 1)},
+    {"starts": (2, 1), "widths": (1, 1), "counts": (1, 1)},
+    {"starts": (1,), "widths": (1,), "counts": (0,)},
+    {"starts": (1, 2), "widths": (1, 1), "counts": (1,)},
+])  # fmt: skip
 def test_rejects_buckets_that_overlap_or_are_empty(wrong: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(ValidationError):
         Histogram(longest=9, **wrong)

@@ -290,15 +290,12 @@ def test_the_first_node_with_two_cores_has_the_local_transfers() -> None:
     assert reader not in SMT.siblings(writer)
 
 
-@pytest.mark.parametrize(
-    ("allowed", "transfers", "reasons"),
-    [
-        ((0, 1), 0, ["no node has CPUs of two cores", "no two nodes have CPUs"]),
-        ((0, 1, 2, 3), 2, ["no two nodes have CPUs"]),
-        ((0, 1, 4, 5), 4, ["no node has CPUs of two cores"]),
-        ((0, 1, 2, 3, 4, 5), 6, []),
-    ],
-)
+@pytest.mark.parametrize(("allowed", "transfers", "reasons"), [
+    ((0, 1), 0, ["no node has CPUs of two cores", "no two nodes have CPUs"]),
+    ((0, 1, 2, 3), 2, ["no two nodes have CPUs"]),
+    ((0, 1, 4, 5), 4, ["no node has CPUs of two cores"]),
+    ((0, 1, 2, 3, 4, 5), 6, []),
+])  # fmt: skip
 def test_impossible_transfers_are_reported(allowed: tuple[int, ...], transfers: int, reasons: list[str]) -> None:
     part = SMT.model_copy(update={"cpus": SMT.cpus.model_copy(update={"allowed": allowed})})
     plan = make_plan(part, load_profile("quick"))
@@ -501,25 +498,22 @@ def test_answers_have_the_figures_that_decide_on_further_rounds() -> None:
     assert {step.figures for step in make_plan(SMT, load_profile("quick")).steps} == {None}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [", "YAML"),
-        ("- 1", "mine.yml is not a profile"),
-        ("title: x\nmeasurements: {}", "measurements: "),
-        ("title: x\nmeasurements: {speed: {}}", "unknown measurement kind"),
-        ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
-        ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
-        ("title: x\nmeasurements: {idle_latency: {placements: 0}}", "placements"),
-        ("title: x\nmeasurements: {idle_latency: {more_rounds: 32}}", "more_rounds"),
-        ("title: x\nrounds: 32\nmeasurements: {idle_latency: {}}", "rounds"),
-        ("title: x\nmeasurements: {max_bandwidth: {mixes: [readz]}}", "mixes"),
-        ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
-        ("title: 7\nmeasurements: {jitter: {}}", "title"),
-        ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "extra: "),
-        ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: why}", "unknown measurement kind"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("a: [", "YAML"),
+    ("- 1", "mine.yml is not a profile"),
+    ("title: x\nmeasurements: {}", "measurements: "),
+    ("title: x\nmeasurements: {speed: {}}", "unknown measurement kind"),
+    ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
+    ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
+    ("title: x\nmeasurements: {idle_latency: {placements: 0}}", "placements"),
+    ("title: x\nmeasurements: {idle_latency: {more_rounds: 32}}", "more_rounds"),
+    ("title: x\nrounds: 32\nmeasurements: {idle_latency: {}}", "rounds"),
+    ("title: x\nmeasurements: {max_bandwidth: {mixes: [readz]}}", "mixes"),
+    ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
+    ("title: 7\nmeasurements: {jitter: {}}", "title"),
+    ("title: x\nmeasurements: {jitter: {}}\nextra: 1", "extra: "),
+    ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: why}", "unknown measurement kind"),
+])  # fmt: skip
 def test_rejects_a_faulty_profile(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_profile(text, "mine", "mine.yml")

@@ -20,15 +20,9 @@ def kept(folder: Path, **changes: Any) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     (place / "sutprobe").write_bytes(PROGRAM)
     record = {
-        "path": "sutprobe",
-        "sha256": hashlib.sha256(PROGRAM).hexdigest(),
-        "target": "x86_64",
-        "version": "9.8.7",
-        "compiler": "another compiler",
-        "flags": ["-O1", "-static"],
-        "source_sha256": "ab" * 32,
-        **changes,
-    }
+        "path": "sutprobe", "sha256": hashlib.sha256(PROGRAM).hexdigest(), "target": "x86_64", "version": "9.8.7",
+        "compiler": "another compiler", "flags": ["-O1", "-static"], "source_sha256": "ab" * 32, **changes,
+    }  # fmt: skip
     record = {name: value for name, value in record.items() if value is not None}
     (place / "build.json").write_text(json.dumps(record), encoding="utf-8")
     return folder

@@ -190,96 +190,44 @@ OTHER = [
     ("mitigations=off", "mitigations=Off", ["mitigations=off: found mitigations=Off"]),
     ("nosmt", "-- nosmt", ["nosmt: missing"]),
     ("a=1 b=2", "b=2 a=1", ["a=1: expected before b=2, found after b=2"]),
-    (
-        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8",
-        "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8",
-        [
-            "hugepages=4 for pages of 1073741824 bytes: found hugepages=8 for pages of 1073741824 bytes",
-            "hugepages=8 for pages of 2097152 bytes: found hugepages=4 for pages of 2097152 bytes",
-        ],
-    ),
-    (
-        "hugepagesz=1G hugepages=4",
-        "hugepagesz=1G hugepagesz=2M hugepages=4",
-        ["hugepages=4 for pages of 1073741824 bytes: found hugepages=4 for pages of 2097152 bytes"],
-    ),
-    (
-        "hugepages=256 default_hugepagesz=2M",
-        "hugepages=256 default_hugepagesz=1G",
-        [
-            "default_hugepagesz=2M: found default_hugepagesz=1G",
-            "hugepages=256 for pages of 2097152 bytes: found hugepages=256 for pages of 1073741824 bytes",
-        ],
-    ),
-    (
-        "default_hugepagesz=1G hugepages=4",
-        "hugepagesz=1G hugepages=4",
-        ["default_hugepagesz=1G: missing"],
-    ),
-    (
-        "hugepagesz=1G hugepages=8",
-        "hugepagesz=1G hugepages=4 hugepagesz=1G hugepages=8",
-        ["hugepages=8 for pages of 1073741824 bytes: found hugepages=4 for pages of 1073741824 bytes"],
-    ),
-    (
-        "hugepages=512",
-        "hugepages=256 hugepagesz=2M hugepages=512",
-        ["hugepages=512 for the default size: found hugepages=256 for the default size"],
-    ),
-    (
-        "hugepagesz=1G hugepages=0:2,1:1",
-        "hugepagesz=1G hugepages=3",
-        ["hugepages=0:2,1:1 for pages of 1073741824 bytes: found hugepages=3 for pages of 1073741824 bytes"],
-    ),
-    (
-        "hugepagesz=1G hugepages=4",
-        "quiet",
-        ["hugepagesz=1G: missing", "hugepages=4 for pages of 1073741824 bytes: missing"],
-    ),
+    ("hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8", "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8",
+     ["hugepages=4 for pages of 1073741824 bytes: found hugepages=8 for pages of 1073741824 bytes",
+      "hugepages=8 for pages of 2097152 bytes: found hugepages=4 for pages of 2097152 bytes"]),
+    ("hugepagesz=1G hugepages=4", "hugepagesz=1G hugepagesz=2M hugepages=4",
+     ["hugepages=4 for pages of 1073741824 bytes: found hugepages=4 for pages of 2097152 bytes"]),
+    ("hugepages=256 default_hugepagesz=2M", "hugepages=256 default_hugepagesz=1G",
+     ["default_hugepagesz=2M: found default_hugepagesz=1G",
+      "hugepages=256 for pages of 2097152 bytes: found hugepages=256 for pages of 1073741824 bytes"]),
+    ("default_hugepagesz=1G hugepages=4", "hugepagesz=1G hugepages=4", ["default_hugepagesz=1G: missing"]),
+    ("hugepagesz=1G hugepages=8", "hugepagesz=1G hugepages=4 hugepagesz=1G hugepages=8",
+     ["hugepages=8 for pages of 1073741824 bytes: found hugepages=4 for pages of 1073741824 bytes"]),
+    ("hugepages=512", "hugepages=256 hugepagesz=2M hugepages=512",
+     ["hugepages=512 for the default size: found hugepages=256 for the default size"]),
+    ("hugepagesz=1G hugepages=0:2,1:1", "hugepagesz=1G hugepages=3",
+     ["hugepages=0:2,1:1 for pages of 1073741824 bytes: found hugepages=3 for pages of 1073741824 bytes"]),
+    ("hugepagesz=1G hugepages=4", "quiet",
+     ["hugepagesz=1G: missing", "hugepages=4 for pages of 1073741824 bytes: missing"]),
     ("mitigations=auto,nosmt", "mitigations=nosmt,auto", ["mitigations=auto,nosmt: found mitigations=nosmt,auto"]),
     ("kernel.sched=1,2", "kernel.sched=2,1", ["kernel.sched=1,2: found kernel.sched=2,1"]),
     ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # all is taken for a flag
-    (
-        "module_blacklist=a",
-        "module_blacklist=a module_blacklist=b",
-        ["module_blacklist=a: repeated as module_blacklist=b"],
-    ),
-    (
-        "hugepages=4",
-        "hugepages=8",
-        ["hugepages=4 for the default size: found hugepages=8 for the default size"],
-    ),
+    ("module_blacklist=a", "module_blacklist=a module_blacklist=b",
+     ["module_blacklist=a: repeated as module_blacklist=b"]),
+    ("hugepages=4", "hugepages=8", ["hugepages=4 for the default size: found hugepages=8 for the default size"]),
     ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # a flag, without a list
     ("isolcpus=managed_irq,0-N", "isolcpus=managed_irq,N", ["isolcpus=managed_irq,0-N: found isolcpus=managed_irq,N"]),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=two", ["isolcpus=2-3: repeated as isolcpus=two"]),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2", ["isolcpus=2-3: repeated as isolcpus=2"]),
-    (
-        "isolcpus=2-3",
-        "isolcpus=managed_irq,2 isolcpus=2-3",
-        ["isolcpus=2-3: repeated as isolcpus=managed_irq,2"],
-    ),
-    (
-        "systemd.unified_cgroup_hierarchy=1",
-        "systemd.unified_cgroup_hierarchy=1 systemd.unified_cgroup_hierarchy=0",
-        ["systemd.unified_cgroup_hierarchy=1: repeated as systemd.unified_cgroup_hierarchy=0"],
-    ),
-    (
-        "intel_pstate=passive",
-        "intel_pstate=passive intel_pstate=active",
-        ["intel_pstate=passive: repeated as intel_pstate=active"],
-    ),
+    ("isolcpus=2-3", "isolcpus=managed_irq,2 isolcpus=2-3", ["isolcpus=2-3: repeated as isolcpus=managed_irq,2"]),
+    ("systemd.unified_cgroup_hierarchy=1", "systemd.unified_cgroup_hierarchy=1 systemd.unified_cgroup_hierarchy=0",
+     ["systemd.unified_cgroup_hierarchy=1: repeated as systemd.unified_cgroup_hierarchy=0"]),
+    ("intel_pstate=passive", "intel_pstate=passive intel_pstate=active",
+     ["intel_pstate=passive: repeated as intel_pstate=active"]),
     ("intel_pstate=no_hwp", "intel_pstate=passive", ["intel_pstate=no_hwp: missing"]),
     ("crashkernel=1G,high", "crashkernel=1G,low", ["crashkernel=1G,high: found crashkernel=1G,low"]),
     ("nohz_full=2-3", "nohz_full=2-3 nohz_full=4", ["nohz_full=2-3: repeated as nohz_full=4"]),
-    (
-        "isolcpus=2-3 nohz_full=2-3 nosmt",
-        "isolcpus=2 nosmt nohz_full=2-3",
-        [
-            "isolcpus=2-3: found isolcpus=2",
-            "nohz_full=2-3: expected after isolcpus=2-3, found after nosmt",
-        ],
-    ),
-]
+    ("isolcpus=2-3 nohz_full=2-3 nosmt", "isolcpus=2 nosmt nohz_full=2-3",
+     ["isolcpus=2-3: found isolcpus=2", "nohz_full=2-3: expected after isolcpus=2-3, found after nosmt"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("promised", "line", "faults"), OTHER)
@@ -364,10 +312,7 @@ LOOP = BusyProcess(pid=4711, name="stress", share=0.97, cpus=(2,))
 
 def test_an_idle_machine_reports_its_busiest_cpu(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "background_load")
-    assert (check.outcome, check.found) == (
-        "met",
-        "over 1.0 s: CPU 5 3 %, used by no visible process",
-    )
+    assert (check.outcome, check.found) == ("met", "over 1.0 s: CPU 5 3 %, used by no visible process")
     assert check.expected == "at most 5 % of each of CPUs 0-7 in use"
 
 
@@ -381,17 +326,14 @@ def test_a_busy_measured_cpu_is_reported(isolated: Context) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("share", "limit", "outcome", "words"),
-    [
-        ((1.03, 0.0), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
-        ((0.99, 0.02), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
-        ((0.0503, 0.0), 0.05, "met", ("at most 5 %", "CPU 2 5 %")),
-        ((0.054, 0.0), 0.05, "not_met", ("at most 5 %", "CPU 2 5.4 %")),
-        ((0.0, 0.0), 0.005, "met", ("at most 0.5 %", "CPU 0 0 %")),
-        ((0.011, 0.0), 0.0, "not_met", ("at most 0 %", "CPU 2 1.1 %")),
-    ],
-)
+@pytest.mark.parametrize(("share", "limit", "outcome", "words"), [
+    ((1.03, 0.0), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
+    ((0.99, 0.02), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
+    ((0.0503, 0.0), 0.05, "met", ("at most 5 %", "CPU 2 5 %")),
+    ((0.054, 0.0), 0.05, "not_met", ("at most 5 %", "CPU 2 5.4 %")),
+    ((0.0, 0.0), 0.005, "met", ("at most 0.5 %", "CPU 0 0 %")),
+    ((0.011, 0.0), 0.0, "not_met", ("at most 0 %", "CPU 2 1.1 %")),
+])  # fmt: skip
 def test_load_is_compared_as_it_is_shown(
     isolated: Context, share: tuple[float, float], limit: float, outcome: str, words: tuple[str, str]
 ) -> None:
@@ -506,18 +448,15 @@ def clocked(context: Context, current: str | None, *, guest: bool, lacking: str 
     )
 
 
-@pytest.mark.parametrize(
-    ("current", "guest", "lacking", "outcome"),
-    [
-        ("tsc", False, "", "met"),
-        ("tsc", True, "", "met"),
-        ("kvm-clock", True, "", "met"),
-        ("kvm-clock", False, "", "not_met"),
-        ("hpet", False, "", "not_met"),
-        ("tsc", False, "nonstop_tsc", "not_met"),
-        (None, False, "", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("current", "guest", "lacking", "outcome"), [
+    ("tsc", False, "", "met"),
+    ("tsc", True, "", "met"),
+    ("kvm-clock", True, "", "met"),
+    ("kvm-clock", False, "", "not_met"),
+    ("hpet", False, "", "not_met"),
+    ("tsc", False, "nonstop_tsc", "not_met"),
+    (None, False, "", "unknown"),
+])  # fmt: skip
 def test_the_clock_source_must_be_invariant(
     isolated: Context, current: str | None, *, guest: bool, lacking: str, outcome: str
 ) -> None:
@@ -544,14 +483,11 @@ def known(**suts: Identity) -> Known:
 SAME_SUT = Identity(cpu_model="Xeon", microcode=("0x2b",), product="Server", bios="1.2")
 
 
-@pytest.mark.parametrize(
-    ("name", "field", "value", "shown"),
-    [
-        ("microcode", "microcode", ("0x2c",), "0x2c"),
-        ("bios", "bios", "1.3", "1.3"),
-        ("cpu_model", "cpu_model", "Epyc", "Epyc"),
-    ],
-)
+@pytest.mark.parametrize(("name", "field", "value", "shown"), [
+    ("microcode", "microcode", ("0x2c",), "0x2c"),
+    ("bios", "bios", "1.3", "1.3"),
+    ("cpu_model", "cpu_model", "Epyc", "Epyc"),
+])  # fmt: skip
 def test_differences_between_suts_of_a_testbed_are_reported(
     isolated: Context, name: str, field: str, value: Any, shown: str
 ) -> None:
@@ -593,20 +529,13 @@ FACTS: dict[str, Any] = {
     "machine": "x86_64",
     "python_version": "3.11.2",
     "uid": 0,
-    "remote_base": {
-        "path": "/var/tmp",
-        "exists": True,
-        "directory": True,
-        "writable": True,
-        "noexec": False,
-        "free_bytes": 10**10,
-        "unsafe": [],
-    },
+    "remote_base": {"path": "/var/tmp", "exists": True, "directory": True, "writable": True, "noexec": False,
+                    "free_bytes": 10**10, "unsafe": []},
     "running": [],
     "time": {"began_s": 1000.5, "ended_s": 1000.6, "synchronised": True, "maximum_error_s": 0.01, "reason": None},
     "identity": {"cpu_model": "Xeon", "microcode": ["0x2b"], "product": "Server", "bios": "1.2"},
     "changed": False,
-}
+}  # fmt: skip
 WANTED = Requirements(python_minimum="3.8", architectures=("x86_64", "aarch64"), remote_free_bytes=1 << 24)
 TRIP = RoundTrip(asked_s=1000.0, answered_s=1001.0)
 
@@ -631,30 +560,21 @@ def test_a_good_sut_passes_all_checks() -> None:
     assert all(check.expected and check.found for check in checks.values())
 
 
-@pytest.mark.parametrize(
-    ("changes", "name", "words"),
-    [
-        ({"python_version": "3.6.8"}, "python", "expected 3.8 or newer, found 3.6.8. Install one"),
-        ({"system": "FreeBSD"}, "system", "expected Linux, found FreeBSD. Remove the SUT from"),
-        ({"machine": "s390x"}, "architecture", "expected one of x86_64, aarch64, found s390x. sutprobe is not built"),
-        (base(exists=False, directory=False, writable=False), "remote_base", "can write, found nothing. Set calib"),
-        (base(directory=False), "remote_base", "can write, found not a directory."),
-        (base(writable=False), "remote_base", "at /var/tmp that user id 0 can write, found not writable"),
-        (base(noexec=True), "programs", "no noexec on the file system of /var/tmp, found mounted with noexec."),
-        (base(free_bytes=1000), "space", "expected at least 16777216 bytes free at /var/tmp, found 1000."),
-        (base(free_bytes=None), "space", "found unknown."),
-        (
-            {"running": [{"pid": 7, "path": "/var/tmp/calibration-x/sutprobe"}]},
-            "alone",
-            "found /var/tmp/calibration-x/sutprobe as process 7. Two calibrations disturb each other",
-        ),
-        (
-            base(unsafe=[{"path": "/var", "reason": "writable by all"}]),
-            "directory_safe",
-            "can replace /var/tmp and its contents, found /var: writable by all",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "name", "words"), [
+    ({"python_version": "3.6.8"}, "python", "expected 3.8 or newer, found 3.6.8. Install one"),
+    ({"system": "FreeBSD"}, "system", "expected Linux, found FreeBSD. Remove the SUT from"),
+    ({"machine": "s390x"}, "architecture", "expected one of x86_64, aarch64, found s390x. sutprobe is not built"),
+    (base(exists=False, directory=False, writable=False), "remote_base", "can write, found nothing. Set calib"),
+    (base(directory=False), "remote_base", "can write, found not a directory."),
+    (base(writable=False), "remote_base", "at /var/tmp that user id 0 can write, found not writable"),
+    (base(noexec=True), "programs", "no noexec on the file system of /var/tmp, found mounted with noexec."),
+    (base(free_bytes=1000), "space", "expected at least 16777216 bytes free at /var/tmp, found 1000."),
+    (base(free_bytes=None), "space", "found unknown."),
+    ({"running": [{"pid": 7, "path": "/var/tmp/calibration-x/sutprobe"}]}, "alone",
+     "found /var/tmp/calibration-x/sutprobe as process 7. Two calibrations disturb each other"),
+    (base(unsafe=[{"path": "/var", "reason": "writable by all"}]), "directory_safe",
+     "can replace /var/tmp and its contents, found /var: writable by all"),
+])  # fmt: skip
 def test_an_unmet_requirement_blocks_the_sut(changes: dict[str, Any], name: str, words: str) -> None:
     checks = first(facts(**changes))
     assert checks[name].outcome == "not_met"
@@ -693,14 +613,11 @@ def test_a_slow_answer_is_not_a_wrong_clock() -> None:
     assert first(facts(time=set_meanwhile))["time"].outcome == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("synchronised", "reason", "outcome", "words"),
-    [
-        (True, None, "met", "synchronised, error at most 0.010 s"),
-        (False, None, "not_met", "not synchronised"),
-        (None, "adjtimex: Operation not permitted", "unknown", "adjtimex: Operation not permitted"),
-    ],
-)
+@pytest.mark.parametrize(("synchronised", "reason", "outcome", "words"), [
+    (True, None, "met", "synchronised, error at most 0.010 s"),
+    (False, None, "not_met", "not synchronised"),
+    (None, "adjtimex: Operation not permitted", "unknown", "adjtimex: Operation not permitted"),
+])  # fmt: skip
 def test_clock_synchronisation_is_checked_on_request(
     *, synchronised: bool | None, reason: str | None, outcome: str, words: str
 ) -> None:
@@ -747,38 +664,26 @@ def test_a_check_that_is_off_is_omitted(isolated: Context) -> None:
     assert evaluate(isolated, known(sut1=SAME_SUT, sut2=SAME_SUT), read_expectations(every)) == ()
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"severity": {"kernel": "flag"}}, "preflight_severity has no check 'kernel', only kernel_arguments, "),
-        ({"severity": {"architecture": "off"}}, "preflight_severity has no check 'architecture'"),
-        (
-            {"severity": {"time": "warn"}},
-            "preflight_severity: time must be one of blocking, flag, off, not 'warn'",
-        ),
-        ({"severity": ["time"]}, "preflight_severity must map checks to severities"),
-        ({"isolated_cpus": "2-"}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none: "),
-        ({"isolated_cpus": [2]}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none, not [2]"),
-        (
-            {"kernel_arguments": 3},
-            "preflight_kernel_arguments: must be a text, a list or a mapping",
-        ),
-        (
-            {"kernel_arguments": ["a", 3]},
-            "preflight_kernel_arguments: must be a text, a list or a mapping, not ['a', 3]",
-        ),
-        ({"kernel_arguments": {"isolcpus": ["2-3"]}}, "not 'isolcpus' to ['2-3']"),
-        ({"kernel_arguments": [{"quiet": {}}]}, "not 'quiet' to {}"),
-        ({"kernel_arguments": {True: "1"}}, "not True to '1'"),
-        ({"kernel_arguments": {"quiet": "a\x07"}}, "preflight_kernel_arguments: expected kernel arguments, not"),
-        ({"kernel_release": "6\x07"}, "preflight_kernel_release: not a printable text"),
-        ({"background_load_max": 5}, "preflight_background_load_max must be a number from 0 to 1, not 5"),
-        ({"background_load_max": "much"}, "not 'much'"),
-        ({"node_free_bytes": -1}, "preflight_node_free_bytes must be a number from 0 to 4.61169e+18, not -1"),
-        ({"time_offset_max_s": float("nan")}, "preflight_time_offset_max_s must be a number from 0 to 1e+09, not nan"),
-        ({"time_offset_max_s": True}, "not True"),
-    ],
-)
+@pytest.mark.parametrize(("given", "words"), [
+    ({"severity": {"kernel": "flag"}}, "preflight_severity has no check 'kernel', only kernel_arguments, "),
+    ({"severity": {"architecture": "off"}}, "preflight_severity has no check 'architecture'"),
+    ({"severity": {"time": "warn"}}, "preflight_severity: time must be one of blocking, flag, off, not 'warn'"),
+    ({"severity": ["time"]}, "preflight_severity must map checks to severities"),
+    ({"isolated_cpus": "2-"}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none: "),
+    ({"isolated_cpus": [2]}, "preflight_isolated_cpus: must be CPUs such as 2-7,10, or none, not [2]"),
+    ({"kernel_arguments": 3}, "preflight_kernel_arguments: must be a text, a list or a mapping"),
+    ({"kernel_arguments": ["a", 3]}, "preflight_kernel_arguments: must be a text, a list or a mapping, not ['a', 3]"),
+    ({"kernel_arguments": {"isolcpus": ["2-3"]}}, "not 'isolcpus' to ['2-3']"),
+    ({"kernel_arguments": [{"quiet": {}}]}, "not 'quiet' to {}"),
+    ({"kernel_arguments": {True: "1"}}, "not True to '1'"),
+    ({"kernel_arguments": {"quiet": "a\x07"}}, "preflight_kernel_arguments: expected kernel arguments, not"),
+    ({"kernel_release": "6\x07"}, "preflight_kernel_release: not a printable text"),
+    ({"background_load_max": 5}, "preflight_background_load_max must be a number from 0 to 1, not 5"),
+    ({"background_load_max": "much"}, "not 'much'"),
+    ({"node_free_bytes": -1}, "preflight_node_free_bytes must be a number from 0 to 4.61169e+18, not -1"),
+    ({"time_offset_max_s": float("nan")}, "preflight_time_offset_max_s must be a number from 0 to 1e+09, not nan"),
+    ({"time_offset_max_s": True}, "not True"),
+])  # fmt: skip
 def test_invalid_expectations_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_expectations(given)

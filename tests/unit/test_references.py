@@ -210,17 +210,14 @@ def test_an_incomplete_search_is_not_kept(sut: Context, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda text: text[:-30], "damaged"),
-        (lambda _: "", "damaged"),
-        (lambda text: text.replace("traffic_shape/1", "traffic_shape/2"), "schema_version"),
-        (lambda text: text.replace('"streams": 4', '"streams": 0'), "streams"),
-        (lambda text: text.replace('"guest"', '"guessed"'), "platform"),
-        (lambda text: text.replace('"threads_per_core": 2', '"threads_per_core": 1'), "another platform"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda text: text[:-30], "damaged"),
+    (lambda _: "", "damaged"),
+    (lambda text: text.replace("traffic_shape/1", "traffic_shape/2"), "schema_version"),
+    (lambda text: text.replace('"streams": 4', '"streams": 0'), "streams"),
+    (lambda text: text.replace('"guest"', '"guessed"'), "platform"),
+    (lambda text: text.replace('"threads_per_core": 2', '"threads_per_core": 1'), "another platform"),
+])  # fmt: skip
 def test_a_damaged_reference_is_reported(sut: Context, tmp_path: Path, damage: Any, message: str) -> None:
     path = path_of(tmp_path, ShapeReference, platform_of(sut))
     path.parent.mkdir(parents=True)
@@ -377,17 +374,13 @@ def chosen_streams(looks: Sequence[CacheLook]) -> dict[tuple[str, int, str], int
     return {(found.threads, found.level, found.mix): found.shape.streams for found in choose_levels(looks)}
 
 
-@pytest.mark.parametrize(
-    ("mb_s", "streams"),
-    [
-        ({1: 253e3, 2: 263e3, 4: 207e3}, 2),
-        ({1: 256e3, 2: 258e3, 4: 207e3, 8: 259e3}, 1),
-        ({1: 100e3, 2: 101e3, 4: 99e3, 8: 102e3}, 4),
-        ({1: 60e3, 2: 70e3, 4: 80e3, 8: 100e3}, 8),
-        ({1: 60e3, 2: 70e3}, 2),
-    ],
-    ids=["best", "fewest of equal ones", "default of equal ones", "most", "one that failed"],
-)
+@pytest.mark.parametrize(("mb_s", "streams"), [
+    ({1: 253e3, 2: 263e3, 4: 207e3}, 2),
+    ({1: 256e3, 2: 258e3, 4: 207e3, 8: 259e3}, 1),
+    ({1: 100e3, 2: 101e3, 4: 99e3, 8: 102e3}, 4),
+    ({1: 60e3, 2: 70e3, 4: 80e3, 8: 100e3}, 8),
+    ({1: 60e3, 2: 70e3}, 2),
+], ids=["best", "fewest of equal ones", "default of equal ones", "most", "one that failed"])  # fmt: skip
 def test_the_best_streams_of_a_level_are_chosen(mb_s: dict[int, float], streams: int) -> None:
     looks = [cache_look("one", 2, count, value) for count, value in mb_s.items()]
     assert chosen_streams(looks) == {("one", 2, "reads"): streams}
@@ -550,16 +543,13 @@ def test_a_level_is_quoted_with_its_streams_and_the_page_names_where_they_are_fr
     assert "reads, 2 MiB, 1 stream " in told
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (("sse2", "avx2", "avx512f"), ("avx512", "avx2")),
-        (("sse2",), ("sse2",)),
-        (("asimd", "sve"), ("auto", "neon")),
-        (("asimd",), ("neon",)),
-        ((), ("auto",)),
-    ],
-)
+@pytest.mark.parametrize(("flags", "expected"), [
+    (("sse2", "avx2", "avx512f"), ("avx512", "avx2")),
+    (("sse2",), ("sse2",)),
+    (("asimd", "sve"), ("auto", "neon")),
+    (("asimd",), ("neon",)),
+    ((), ("auto",)),
+])  # fmt: skip
 def test_the_two_widest_vectors_are_tried(sut: Context, flags: tuple[str, ...], expected: tuple[str, ...]) -> None:
     machine = sut.model_copy(update={"processor": sut.processor.model_copy(update={"flags": flags})})
     assert widths(machine, ShapeSettings()) == expected

@@ -37,19 +37,16 @@ def own(**fields: Any) -> OwnTolerance:
     return OwnTolerance(**{"metrics": "*", "fraction": 0.02, "reason": "a test"} | fields)
 
 
-@pytest.mark.parametrize(
-    ("metric", "factor", "outcome"),
-    [
-        (CLOCK, 0.994, "noted"),  # a clock that moved by 0.6 %
-        (CLOCK, 0.989, "fail"),
-        (BANDWIDTH, 0.981, "noted"),
-        (BANDWIDTH, 0.979, "fail"),
-        (BANDWIDTH, 1.5, "noted"),  # more bandwidth is better
-        (LATENCY, 1.029, "noted"),
-        (LATENCY, 1.031, "fail"),
-        (LATENCY, 0.5, "noted"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "factor", "outcome"), [
+    (CLOCK, 0.994, "noted"),  # a clock that moved by 0.6 %
+    (CLOCK, 0.989, "fail"),
+    (BANDWIDTH, 0.981, "noted"),
+    (BANDWIDTH, 0.979, "fail"),
+    (BANDWIDTH, 1.5, "noted"),  # more bandwidth is better
+    (LATENCY, 1.029, "noted"),
+    (LATENCY, 1.031, "fail"),
+    (LATENCY, 0.5, "noted"),
+])  # fmt: skip
 def test_a_change_fails_if_worse_and_beyond_the_tolerance(metric: str, factor: float, outcome: str) -> None:
     assert moved(metric, 100.0, 100.0 * factor)[0] == outcome
 
@@ -97,19 +94,16 @@ def test_own_tolerances_are_read(tmp_path: Path) -> None:
     assert read_tolerances(tmp_path).fault is None
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 2: fraction: "),
-        ("- x", "line 1, tolerance 1: the top: "),
-        ("x: 1", "not a list of tolerances"),
-        ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
-        ("[" * 2000, "not valid YAML: nested deeper than 64 levels"),
-        ("- {a", "not valid YAML"),
-        ("- 2001-99-99", "line 1, tolerance 1: the top: "),
-        ("\0", "not valid YAML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "fault"), [
+    ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 2: fraction: "),
+    ("- x", "line 1, tolerance 1: the top: "),
+    ("x: 1", "not a list of tolerances"),
+    ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
+    ("[" * 2000, "not valid YAML: nested deeper than 64 levels"),
+    ("- {a", "not valid YAML"),
+    ("- 2001-99-99", "line 1, tolerance 1: the top: "),
+    ("\0", "not valid YAML"),
+])  # fmt: skip
 def test_invalid_tolerances_leave_the_defaults(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / FILE
     path.parent.mkdir()

@@ -138,14 +138,11 @@ def test_run_document_round_trips(begun: BegunRun) -> None:
     assert find_runs(directory.parent.parent.parent) == [directory]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda raw: raw.update(started_at_unix_ns=10**40), "the result contradicts itself: "),
-        (lambda raw: raw["result"]["points"][0]["placements"][0].update(core_hz_before=0.0), "ZeroDivisionError"),
-        (lambda raw: raw["result"]["points"][0]["placements"][0].update(windows_ns=[]), "a placement without windows"),
-    ],
-)
+@pytest.mark.parametrize(("change", "reason"), [
+    (lambda raw: raw.update(started_at_unix_ns=10**40), "the result contradicts itself: "),
+    (lambda raw: raw["result"]["points"][0]["placements"][0].update(core_hz_before=0.0), "ZeroDivisionError"),
+    (lambda raw: raw["result"]["points"][0]["placements"][0].update(windows_ns=[]), "a placement without windows"),
+])  # fmt: skip
 def test_a_contradictory_result_is_not_measured(
     begun: BegunRun, change: Callable[[dict[str, Any]], None], reason: str
 ) -> None:
@@ -509,16 +506,13 @@ def test_a_changed_capture_is_refused(begun: BegunRun) -> None:
         finish(directory, now=NOW)
 
 
-@pytest.mark.parametrize(
-    ("find", "put", "says"),
-    [
-        ('"schema_version": "run/1"', '"schema_version": "run/9"', "schema_version"),
-        ('"status": "incomplete"', '"status": "fine"', "status"),
-        ('"unit": "ns"', '"unit": 7', "unit"),
-        ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),
-        ('"invariant"', '"variant"', "invariant"),
-    ],
-)
+@pytest.mark.parametrize(("find", "put", "says"), [
+    ('"schema_version": "run/1"', '"schema_version": "run/9"', "schema_version"),
+    ('"status": "incomplete"', '"status": "fine"', "status"),
+    ('"unit": "ns"', '"unit": 7', "unit"),
+    ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),
+    ('"invariant"', '"variant"', "invariant"),
+])  # fmt: skip
 def test_an_invalid_document_is_refused(begun: BegunRun, find: str, put: str, says: str) -> None:
     end_step(begun, "idle_latency")
     finish(begun.directory, now=NOW)
@@ -619,13 +613,9 @@ def test_run_identifiers_sort_by_time_and_differ() -> None:
 
 
 CHECK = Check(
-    name="kernel_release",
-    title="Kernel release",
-    expected="6.1.*",
-    found="5.4.0",
-    outcome="not_met",
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met",
     severity="blocking",
-)
+)  # fmt: skip
 LATER = datetime(2026, 1, 2, 5, 4, 5, tzinfo=UTC)
 
 

@@ -22,15 +22,12 @@ from tests.report.report_documents import run_document
 TONIGHT = date(2026, 11, 22)
 
 
-@pytest.mark.parametrize(
-    ("run_id", "night"),
-    [
-        ("20261122T023005Z-3f2a", TONIGHT),
-        ("20261322T023005Z-3f2a", None),
-        ("20261122T023005Z-3f2a.old", None),
-        ("imported-0123456789ab", None),
-    ],
-)
+@pytest.mark.parametrize(("run_id", "night"), [
+    ("20261122T023005Z-3f2a", TONIGHT),
+    ("20261322T023005Z-3f2a", None),
+    ("20261122T023005Z-3f2a.old", None),
+    ("imported-0123456789ab", None),
+])  # fmt: skip
 def test_the_night_is_in_the_name_of_a_run(run_id: str, night: date | None) -> None:
     assert night_of(run_id) == night
 

@@ -14,43 +14,37 @@ from tests.command import calibration
 CHECKOUT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize(
-    ("ansible", "noted", "code"),
-    [
-        (0, set(), 0),
-        (2, {1}, 1),
-        (2, set(), 2),
-        (2, {3, 1}, 3),
-        (2, {2, 3}, 2),
-        (4, set(), 3),
-        (1, set(), 2),
-        (5, set(), 2),
-        (250, set(), 3),
-        (1, {4}, 4),
-        (250, {4, 3}, 4),
-        (2, {4, 1}, 4),
-        (0, {4}, 0),
-        (99, {1}, 4),
-        (130, set(), 4),
-    ],
-)
+@pytest.mark.parametrize(("ansible", "noted", "code"), [
+    (0, set(), 0),
+    (2, {1}, 1),
+    (2, set(), 2),
+    (2, {3, 1}, 3),
+    (2, {2, 3}, 2),
+    (4, set(), 3),
+    (1, set(), 2),
+    (5, set(), 2),
+    (250, set(), 3),
+    (1, {4}, 4),
+    (250, {4, 3}, 4),
+    (2, {4, 1}, 4),
+    (0, {4}, 0),
+    (99, {1}, 4),
+    (130, set(), 4),
+])  # fmt: skip
 def test_exit_codes(ansible: int, noted: set[int], code: int) -> None:
     assert exit_code_of(ansible, noted) == code
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["plan", "--profile", "slow"], 2, "quick, nightly, full, counters"),
-        (["plan", "/nonexistent"], 2, "/nonexistent"),
-        (["plan", "--speed"], 2, "--speed"),
-        (["fly"], 2, "fly"),
-        (["run", "--frobnicate"], 2, "--frobnicate"),
-        (["validate", "/nonexistent"], 2, "/nonexistent"),
-        (["assemble", "/nonexistent"], 2, "/nonexistent"),
-        (["context", "/nonexistent", "--json"], 2, "/nonexistent"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "says"), [
+    (["plan", "--profile", "slow"], 2, "quick, nightly, full, counters"),
+    (["plan", "/nonexistent"], 2, "/nonexistent"),
+    (["plan", "--speed"], 2, "--speed"),
+    (["fly"], 2, "fly"),
+    (["run", "--frobnicate"], 2, "--frobnicate"),
+    (["validate", "/nonexistent"], 2, "/nonexistent"),
+    (["assemble", "/nonexistent"], 2, "/nonexistent"),
+    (["context", "/nonexistent", "--json"], 2, "/nonexistent"),
+])  # fmt: skip
 def test_bad_input_is_reported_with_exit_code_2(arguments: list[str], code: int, says: str) -> None:
     ended = calibration(*arguments)
     assert ended.code == code, ended.said

@@ -45,16 +45,9 @@ def bounds(spread: float, nights: int, value: float = 100.0) -> Bounds:
     level = NightsLevel(log(value), tuple(range(nights)), spread, nights - 1, "nights", "as tested", two_sided=True)
     found = predict([level], positive=True)
     return Bounds(
-        value=found.value,
-        lower=found.lower,
-        upper=found.upper,
-        unit="ns",
-        method=found.method,
-        why=found.why,
-        spread=found.spread,
-        relative=True,
-        nights=nights,
-    )
+        value=found.value, lower=found.lower, upper=found.upper, unit="ns", method=found.method, why=found.why,
+        spread=found.spread, relative=True, nights=nights,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("nights", [3, 5, 10, 31, 365])
@@ -119,18 +112,15 @@ QUIET = level_of(bounds(0.002, 20), OUTSIDE)
 NOISY = level_of(bounds(0.03, 20), OUTSIDE)
 
 
-@pytest.mark.parametrize(
-    ("values", "outcome", "repeat"),
-    [
-        ([100.2], "passed", False),
-        ([99.0], "passed", False),
-        ([106.0], "undecided", True),
-        ([106.0, 100.1], "passed", False),
-        ([106.0, 105.8], "failed", True),
-        ([94.0, 94.2], "failed", True),
-        ([106.0, 94.0], "undecided", True),
-    ],
-)
+@pytest.mark.parametrize(("values", "outcome", "repeat"), [
+    ([100.2], "passed", False),
+    ([99.0], "passed", False),
+    ([106.0], "undecided", True),
+    ([106.0, 100.1], "passed", False),
+    ([106.0, 105.8], "failed", True),
+    ([94.0, 94.2], "failed", True),
+    ([106.0, 94.0], "undecided", True),
+])  # fmt: skip
 def test_two_readings_on_one_side_are_a_change(values: list[float], outcome: str, repeat: bool) -> None:
     verdict = judge_level(QUIET, 0.05, [quiet(value) for value in values])
     assert verdict.outcome == outcome, verdict.text
@@ -165,16 +155,13 @@ def test_a_change_beyond_all_noise_is_found_on_a_noisy_machine() -> None:
     assert verdict.text.startswith("+30 % (130 ns), then +1210 % (1310 ns), accepted 100 ns ±1")
 
 
-@pytest.mark.parametrize(
-    ("gaps", "outcome", "repeat"),
-    [
-        ([900.0], "passed", False),
-        ([1100.0], "undecided", True),
-        ([1100.0, 900.0], "passed", False),
-        ([900.0, 1100.0], "undecided", True),
-        ([1100.0, 1200.0], "failed", False),
-    ],
-)
+@pytest.mark.parametrize(("gaps", "outcome", "repeat"), [
+    ([900.0], "passed", False),
+    ([1100.0], "undecided", True),
+    ([1100.0, 900.0], "passed", False),
+    ([900.0, 1100.0], "undecided", True),
+    ([1100.0, 1200.0], "failed", False),
+])  # fmt: skip
 def test_a_longer_gap_must_come_twice(gaps: list[float], outcome: str, repeat: bool) -> None:
     verdict = judge_gap(1000.0, gaps, 3.0)
     assert (verdict.outcome, verdict.repeat) == (outcome, repeat)

@@ -136,16 +136,9 @@ def everything(made: Request) -> list[Any]:
     """Return the records of a whole run, with the operator's programs."""
     told = base64.b64encode(b"[]").decode()
     mlc = MlcProgram(
-        started_at=NOW,
-        archive="mlc.tgz",
-        archive_sha256="2" * 64,
-        member="Linux/mlc",
-        program_sha256="3" * 64,
-        form="elf",
-        prefetchers_ok=False,
-        publish=False,
-        reason=None,
-    )
+        started_at=NOW, archive="mlc.tgz", archive_sha256="2" * 64, member="Linux/mlc", program_sha256="3" * 64,
+        form="elf", prefetchers_ok=False, publish=False, reason=None,
+    )  # fmt: skip
     append_record(made.directory, MlcProgramRecord(program=mlc))
     switched = {"record": "switched", "changes": [{**CHANGE, "restored": None, "restored_by": None}]}
     places = {"places": [], "unread": None}
@@ -544,14 +537,9 @@ def built(tmp_path: Path) -> BuiltProbe:
     program = tmp_path / "sutprobe"
     program.write_text(f"#!/bin/sh\nwhile ! [ -e {tmp_path}/go ]; do sleep 0.05; done\necho '{DOCUMENT}'\n")
     return BuiltProbe(
-        path=program,
-        sha256=sha256(program.read_bytes()).hexdigest(),
-        target="x86_64",
-        version="0.1.0",
-        compiler="clang 20",
-        flags=("-O2",),
-        source_sha256=SOURCES,
-    )
+        path=program, sha256=sha256(program.read_bytes()).hexdigest(), target="x86_64", version="0.1.0",
+        compiler="clang 20", flags=("-O2",), source_sha256=SOURCES,
+    )  # fmt: skip
 
 
 @dataclass
@@ -592,15 +580,9 @@ def controller(sut: Sut, built: BuiltProbe, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(remote, "runner", lambda: packed(sut.modules))
     monkeypatch.setattr(session, "PAUSE_S", 0.05)
     made = Request(
-        results=tmp_path / "results",
-        testbed="t1",
-        sut="s1",
-        host="t1-s1",
-        run_id="r1",
-        profile="quick",
-        settings=EVERYTHING,
-        progress_s=0.1,
-    )
+        results=tmp_path / "results", testbed="t1", sut="s1", host="t1-s1", run_id="r1", profile="quick",
+        settings=EVERYTHING, progress_s=0.1,
+    )  # fmt: skip
     return Controller(sut, Link(), made, built)
 
 

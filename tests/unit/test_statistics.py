@@ -25,17 +25,14 @@ from calibration.base.statistics import (
 from calibration.runner.intervals import median_ranks
 
 
-@pytest.mark.parametrize(
-    ("count", "low", "high", "coverage"),
-    [
-        # published exact binomial values for the median (David and Nagaraja, section 7.1)
-        (6, 1, 6, 0.96875),
-        (9, 2, 8, 0.9609375),
-        (11, 2, 10, 0.98828125),
-        (15, 4, 12, 0.96484375),
-        (31, 10, 22, 0.97055),
-    ],
-)
+@pytest.mark.parametrize(("count", "low", "high", "coverage"), [
+    # published exact binomial values for the median (David and Nagaraja, section 7.1)
+    (6, 1, 6, 0.96875),
+    (9, 2, 8, 0.9609375),
+    (11, 2, 10, 0.98828125),
+    (15, 4, 12, 0.96484375),
+    (31, 10, 22, 0.97055),
+])  # fmt: skip
 def test_ranks_follow_the_binomial(count: int, low: int, high: int, coverage: float) -> None:
     found = median_ranks(count)
     assert found[:2] == (low, high)

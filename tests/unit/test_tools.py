@@ -38,8 +38,7 @@ def test_expected_to_fail(): raise AssertionError
 
 
 @pytest.mark.parametrize(
-    ("required", "failed"),
-    [("", set()), ("1", {"test_missing", "test_fixture", "test_mark", "test_file.py"})],
+    ("required", "failed"), [("", set()), ("1", {"test_missing", "test_fixture", "test_mark", "test_file.py"})]
 )
 def test_a_skip_fails_where_everything_is_required(tmp_path: Path, required: str, failed: set[str]) -> None:
     (tmp_path / "test_them.py").write_text(TESTS, encoding="utf-8")

@@ -13,29 +13,13 @@ from calibration.sutprobe.document import Warned, read_document
 from calibration.sutprobe.placement import Interference, Pages, Placement
 
 QUIET = Interference(
-    involuntary_switches=0,
-    voluntary_switches=0,
-    minor_faults=0,
-    major_faults=0,
-    steal_ms=0.0,
-    interrupts={"LOC": 25},
-    softirqs={},
-    smi=None,
-    core_throttle=None,
-    package_throttle=None,
-    pages_migrated=0,
-)
+    involuntary_switches=0, voluntary_switches=0, minor_faults=0, major_faults=0, steal_ms=0.0, interrupts={"LOC": 25},
+    softirqs={}, smi=None, core_throttle=None, package_throttle=None, pages_migrated=0,
+)  # fmt: skip
 GOOD_PAGES = Pages(
-    wanted="thp",
-    obtained="thp",
-    base_bytes=4096,
-    huge_bytes=2097152,
-    huge_fraction=1.0,
-    total=64,
-    checked=64,
-    on_node=64,
-    elsewhere=0,
-)
+    wanted="thp", obtained="thp", base_bytes=4096, huge_bytes=2097152, huge_fraction=1.0, total=64, checked=64,
+    on_node=64, elsewhere=0,
+)  # fmt: skip
 
 
 DOCUMENT = read_document(
@@ -75,17 +59,14 @@ def test_faultless_placement_has_no_flags() -> None:
     assert codes(placement(), placement()) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"involuntary_switches": 1}, "PREEMPTED"),
-        ({"steal_ms": 10.0}, "STOLEN"),
-        ({"minor_faults": 3}, "FAULTED"),
-        ({"smi": 2}, "SMI"),
-        ({"core_throttle": 1}, "THROTTLED"),
-        ({"pages_migrated": 5}, "MOVED"),
-    ],
-)
+@pytest.mark.parametrize(("change", "code"), [
+    ({"involuntary_switches": 1}, "PREEMPTED"),
+    ({"steal_ms": 10.0}, "STOLEN"),
+    ({"minor_faults": 3}, "FAULTED"),
+    ({"smi": 2}, "SMI"),
+    ({"core_throttle": 1}, "THROTTLED"),
+    ({"pages_migrated": 5}, "MOVED"),
+])  # fmt: skip
 def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], code: str) -> None:
     hit = placement(interference=QUIET.model_copy(update=change))
     (found,) = placement_flags(DOCUMENT, [placement(), hit], proved=True)
@@ -93,17 +74,14 @@ def test_each_kind_of_interference_raises_its_flag(change: dict[str, float], cod
     assert disturbed([placement(), hit]) == {code: {1}}
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"checked": 0, "on_node": 0}, "PLACEMENT_UNVERIFIED"),
-        ({"on_node": 63, "elsewhere": 1}, "PLACEMENT_WRONG"),
-        ({"on_node": 63}, "PLACEMENT_WRONG"),
-        ({"total": 65}, "PLACEMENT_UNVERIFIED"),
-        ({"huge_fraction": 0.0, "obtained": "base"}, "HUGEPAGE_NONE"),
-        ({"huge_fraction": 0.5, "obtained": "mixed"}, "HUGEPAGE_PARTIAL"),
-    ],
-)
+@pytest.mark.parametrize(("change", "code"), [
+    ({"checked": 0, "on_node": 0}, "PLACEMENT_UNVERIFIED"),
+    ({"on_node": 63, "elsewhere": 1}, "PLACEMENT_WRONG"),
+    ({"on_node": 63}, "PLACEMENT_WRONG"),
+    ({"total": 65}, "PLACEMENT_UNVERIFIED"),
+    ({"huge_fraction": 0.0, "obtained": "base"}, "HUGEPAGE_NONE"),
+    ({"huge_fraction": 0.5, "obtained": "mixed"}, "HUGEPAGE_PARTIAL"),
+])  # fmt: skip
 def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code: str) -> None:
     assert codes(placement(), placement(pages=GOOD_PAGES.model_copy(update=change))) == [code]
 

@@ -186,15 +186,12 @@ def test_all_is_a_list_of_rcu_nocbs_from_5_2_on(make_root):
     assert machine(make_root, "rcu_nocbs=all", "5.2.1", **files).notes == ()
 
 
-@pytest.mark.parametrize(
-    ("release", "isolated", "managed", "source"),
-    [
-        ("5.10.1", "", (), "kernel"),
-        ("5.10.1", None, (), None),  # kernels of the version differ
-        ("6.1.90", "2-3", (2, 3), "kernel"),
-        ("6.9.1", None, (2, 3), "command line"),
-    ],
-)
+@pytest.mark.parametrize(("release", "isolated", "managed", "source"), [
+    ("5.10.1", "", (), "kernel"),
+    ("5.10.1", None, (), None),  # kernels of the version differ
+    ("6.1.90", "2-3", (2, 3), "kernel"),
+    ("6.9.1", None, (2, 3), "command line"),
+])  # fmt: skip
 def test_a_list_without_cpus_counts_until_6_9(make_root, release, isolated, managed, source):
     files = {} if isolated is None else {"isolated": isolated, "nohz_full": "(null)"}
     found = machine(make_root, "isolcpus=managed_irq,domain, isolcpus=managed_irq,domain,2-3", release, **files)
@@ -269,14 +266,9 @@ THREADS = {
 @pytest.mark.parametrize(("release", "states", "cpus", "source"), THREADS.values(), ids=THREADS.keys())
 def test_offloaded_cpus_have_threads(make_root, release, states, cpus, source):
     files = {
-        f"{CPU}/online": "0-3\n",
-        f"{CPU}/possible": "0-3\n",
-        f"{CPU}/isolated": "\n",
-        f"{CPU}/nohz_full": "(null)\n",
-        "/proc/cmdline": "rcu_nocbs=2\n",
-        "/proc/sys/kernel/osrelease": release + "\n",
-        **thread(2, "kthreadd"),
-    }
+        f"{CPU}/online": "0-3\n", f"{CPU}/possible": "0-3\n", f"{CPU}/isolated": "\n", f"{CPU}/nohz_full": "(null)\n",
+        "/proc/cmdline": "rcu_nocbs=2\n", "/proc/sys/kernel/osrelease": release + "\n", **thread(2, "kthreadd"),
+    }  # fmt: skip
     for cpu, state in states.items():
         files |= thread(100 + cpu, f"rcuop/{cpu}", state)
     isolation = load(make_root(files)).isolation
@@ -318,20 +310,15 @@ PREEMPT: list[tuple[str, str, str | None, str, str | None]] = [
     # The command line, the kernel's version text, its file, the model in use, and the note.
     ("preempt=none", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1", "full (lazy) ", "lazy", "preempt=none: lazy; so says"),
     ("preempt=full", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1", "(full) lazy ", "full", None),
-    (
-        "preempt=none",
-        "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1",
-        None,
-        "chosen at boot (PREEMPT_DYNAMIC)",
-        "preempt=none: unknown; kernels from 7.0 on",
-    ),
+    ("preempt=none", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1", None, "chosen at boot (PREEMPT_DYNAMIC)",
+     "preempt=none: unknown; kernels from 7.0 on"),
     ("preempt=full", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1", None, "chosen at boot (PREEMPT_DYNAMIC)", None),
     ("quiet", "#1 SMP PREEMPT_RT Debian 6.12.117-1", "full (lazy) laziest ", "real-time, lazy", None),
     ("quiet", "#1 SMP PREEMPT RT Debian 4.19.289-2 (2023-08-08)", None, "real-time", None),
     ("preempt=none", "#1 SMP PREEMPT_RT Debian 6.12.117-1", None, "real-time", "preempt=none: real-time; so says"),
     ("preempt=full", "#1 SMP PREEMPT_RT Debian 6.12.117-1", "(full) lazy ", "real-time, full", None),
     ("quiet", "#1 SMP Debian 5.10.223-1", None, "voluntary or none", None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", PREEMPT)
@@ -350,17 +337,14 @@ def test_preemption_is_what_the_kernel_chose(make_root, case):
     assert [item[: len(note or "")] for item in context.isolation.notes_of("preempt")] == ([note] if note else [])
 
 
-@pytest.mark.parametrize(
-    ("asked", "release", "unknown"),
-    [
-        ("none", "6.19.6", False),
-        ("none", "7.0.1", True),
-        ("lazy", "6.12.1", True),
-        ("lazy", "6.13.1", False),
-        ("lazy", "7.0.1", False),
-        ("rt", "6.13.1", True),
-    ],
-)
+@pytest.mark.parametrize(("asked", "release", "unknown"), [
+    ("none", "6.19.6", False),
+    ("none", "7.0.1", True),
+    ("lazy", "6.12.1", True),
+    ("lazy", "6.13.1", False),
+    ("lazy", "7.0.1", False),
+    ("rt", "6.13.1", True),
+])  # fmt: skip
 def test_words_of_preempt_by_version(make_root, asked, release, unknown):
     files = {f"{CPU}/online": "0-3\n", "/proc/cmdline": f"preempt={asked}\n"}
     files |= {
@@ -391,23 +375,15 @@ def test_the_banner_of_a_tree_without_the_kernel_s_own_files_has_release_and_ver
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
-@pytest.mark.parametrize(
-    ("enabled", "sizes", "mode", "words"),
-    [
-        ("[always] madvise never", {}, "always", "always"),
-        # thp_anon=64K:always takes the pages of 2 MiB away, in guests of 6.12 and 7.3.
-        (
-            "[always] madvise never",
-            {64: "always", 2048: "never"},
-            "never",
-            "always, by size 64 KiB always, 2 MiB never",
-        ),
-        ("always madvise [never]", {64: "never", 2048: "always"}, "always", "never, by size 2 MiB always"),
-        ("always [madvise] never", {64: "never", 2048: "inherit"}, "madvise", "madvise"),
-        ("always [madvise] never", {2048: "inherit", 64: "inherit"}, "madvise", "madvise, by size 64 KiB inherit"),
-        (None, {}, None, None),
-    ],
-)
+@pytest.mark.parametrize(("enabled", "sizes", "mode", "words"), [
+    ("[always] madvise never", {}, "always", "always"),
+    # thp_anon=64K:always takes the pages of 2 MiB away, in guests of 6.12 and 7.3.
+    ("[always] madvise never", {64: "always", 2048: "never"}, "never", "always, by size 64 KiB always, 2 MiB never"),
+    ("always madvise [never]", {64: "never", 2048: "always"}, "always", "never, by size 2 MiB always"),
+    ("always [madvise] never", {64: "never", 2048: "inherit"}, "madvise", "madvise"),
+    ("always [madvise] never", {2048: "inherit", 64: "inherit"}, "madvise", "madvise, by size 64 KiB inherit"),
+    (None, {}, None, None),
+])  # fmt: skip
 def test_the_largest_size_decides_what_pages_programs_get(make_root, enabled, sizes, mode, words):
     files = {f"{CPU}/online": "0-3\n"}
     if enabled:

@@ -21,20 +21,10 @@ from tests.unit.context.conftest import FIXTURES
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 GARBAGE = (
-    b"",
-    b"\0" * 50,
-    b"\xff\xfe\x80abc",
-    b"0-99999999999\n",
-    b"9" * 100_000,
-    b"-1\n",
-    b"all",
-    b"[" * 5000,
-    b'{"a":' * 3000,
-    b"ffffffff," * 5000,
-    b"isolcpus=0-99999999999 nohz_full=abc",
-    b"processor: 70000\n",
+    b"", b"\0" * 50, b"\xff\xfe\x80abc", b"0-99999999999\n", b"9" * 100_000, b"-1\n", b"all", b"[" * 5000,
+    b'{"a":' * 3000, b"ffffffff," * 5000, b"isolcpus=0-99999999999 nohz_full=abc", b"processor: 70000\n",
     b"\x1b[2Jescape",
-)
+)  # fmt: skip
 
 
 def reasons(context):
@@ -118,19 +108,16 @@ def test_a_capture_json_of_the_wrong_shape_is_listed(make_root):
         assert "/capture.json" in reasons(context)
 
 
-@pytest.mark.parametrize(
-    ("machine", "recorded", "found"),
-    [
-        ("aarch64", 65536, 65536),
-        ("x86_64", None, 4096),
-        ("riscv64", None, 4096),
-        ("aarch64", None, None),
-        ("ppc64le", None, None),
-        ("aarch64", 4095, None),
-        ("aarch64", True, None),
-        ("aarch64", "65536", None),
-    ],
-)
+@pytest.mark.parametrize(("machine", "recorded", "found"), [
+    ("aarch64", 65536, 65536),
+    ("x86_64", None, 4096),
+    ("riscv64", None, 4096),
+    ("aarch64", None, None),
+    ("ppc64le", None, None),
+    ("aarch64", 4095, None),
+    ("aarch64", True, None),
+    ("aarch64", "65536", None),
+])  # fmt: skip
 def test_base_pages_are_recorded_or_the_only_ones_of_the_architecture(make_root, machine, recorded, found):
     content = {"uname": {"machine": machine}} | ({} if recorded is None else {"page_bytes": recorded})
     context = load(make_root({f"{CPU}/online": "0\n", "/capture.json": json.dumps(content)}))

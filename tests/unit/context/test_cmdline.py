@@ -47,20 +47,17 @@ def test_any_line_is_kept_verbatim(text):
     assert len(parsed.parameters) + len(parsed.init_arguments) <= len(text)
 
 
-@pytest.mark.parametrize(
-    ("value", "cpus", "flags", "domain"),
-    [
-        ("1-3", (1, 2, 3), (), True),
-        ("domain,managed_irq,1-3", (1, 2, 3), ("domain", "managed_irq"), True),
-        ("managed_irq,1-3", (1, 2, 3), ("managed_irq",), False),
-        ("nohz,2", (2,), ("nohz",), False),
-        ("future_word,2-3", (2, 3), (), True),
-        ("0-7:1/2", (0, 2, 4, 6), (), True),
-        ("0-N", (0, 1, 2, 3, 4, 5, 6, 7), (), True),
-        ("domain,4-N", (4, 5, 6, 7), ("domain",), True),
-        ("all,2-3", (2, 3), (), True),
-    ],
-)
+@pytest.mark.parametrize(("value", "cpus", "flags", "domain"), [
+    ("1-3", (1, 2, 3), (), True),
+    ("domain,managed_irq,1-3", (1, 2, 3), ("domain", "managed_irq"), True),
+    ("managed_irq,1-3", (1, 2, 3), ("managed_irq",), False),
+    ("nohz,2", (2,), ("nohz",), False),
+    ("future_word,2-3", (2, 3), (), True),
+    ("0-7:1/2", (0, 2, 4, 6), (), True),
+    ("0-N", (0, 1, 2, 3, 4, 5, 6, 7), (), True),
+    ("domain,4-N", (4, 5, 6, 7), ("domain",), True),
+    ("all,2-3", (2, 3), (), True),
+])  # fmt: skip
 def test_isolcpus_with_its_flag_words(value, cpus, flags, domain):
     parsed = parse_isolcpus(value, last=7)
     assert (parsed.cpus, parsed.flags) == (cpus, flags)

@@ -27,38 +27,32 @@ def confined(make_root):
     return make
 
 
-@pytest.mark.parametrize(
-    ("files", "kind"),
-    [
-        ({}, None),
-        ({"/.dockerenv": ""}, "Docker"),
-        ({"/run/.containerenv": "", **namespaces(pid=1)}, "Podman"),
-        ({"/.dockerenv": "", **namespaces()}, None),
-        (namespaces(pid=1), "unnamed"),
-        (namespaces(uts=1), None),
-        ({"/run/systemd/container": "lxc\n", **namespaces(pid=1)}, "lxc"),
-        ({"/proc/self/cgroup": "0::/kubepods.slice/kubepods-pod1.slice/cri-1.scope\n"}, "Kubernetes"),
-        ({"/proc/self/cgroup": "0::/system.slice/docker-12ab.scope\n"}, "Docker"),
-        ({"/proc/self/cgroup": "0::/system.slice/sshd.service\n"}, None),
-    ],
-)
+@pytest.mark.parametrize(("files", "kind"), [
+    ({}, None),
+    ({"/.dockerenv": ""}, "Docker"),
+    ({"/run/.containerenv": "", **namespaces(pid=1)}, "Podman"),
+    ({"/.dockerenv": "", **namespaces()}, None),
+    (namespaces(pid=1), "unnamed"),
+    (namespaces(uts=1), None),
+    ({"/run/systemd/container": "lxc\n", **namespaces(pid=1)}, "lxc"),
+    ({"/proc/self/cgroup": "0::/kubepods.slice/kubepods-pod1.slice/cri-1.scope\n"}, "Kubernetes"),
+    ({"/proc/self/cgroup": "0::/system.slice/docker-12ab.scope\n"}, "Docker"),
+    ({"/proc/self/cgroup": "0::/system.slice/sshd.service\n"}, None),
+])  # fmt: skip
 def test_the_kind_of_container(confined, files, kind):
     confinement = confined(files).confinement
     assert confinement.container == kind
     assert bool(confinement.evidence) == (kind is not None)
 
 
-@pytest.mark.parametrize(
-    ("top", "path", "directory"),
-    [
-        ("/", "/a/b", f"{GROUP}/a/b"),
-        ("/", "/", GROUP),
-        ("/pod/ct", "/pod/ct", GROUP),
-        ("/pod", "/pod/ct", f"{GROUP}/ct"),
-        ("/..", "/", GROUP),
-        ("/elsewhere", "/pod", GROUP),
-    ],
-)
+@pytest.mark.parametrize(("top", "path", "directory"), [
+    ("/", "/a/b", f"{GROUP}/a/b"),
+    ("/", "/", GROUP),
+    ("/pod/ct", "/pod/ct", GROUP),
+    ("/pod", "/pod/ct", f"{GROUP}/ct"),
+    ("/..", "/", GROUP),
+    ("/elsewhere", "/pod", GROUP),
+])  # fmt: skip
 def test_groups_are_found_below_their_mount(confined, top, path, directory):
     files = {
         "/proc/self/mountinfo": UNIFIED.format(top=top),
@@ -110,18 +104,15 @@ def test_an_unusable_limit_is_listed(confined):
     assert {file.path for file in context.unreadable} == {f"{GROUP}/cpu.max", "/proc/self/limits"}
 
 
-@pytest.mark.parametrize(
-    ("cpuset", "affinity", "usable"),
-    [
-        (None, "0-1", {0, 1, 2, 3}),  # isolcpus=2-3: the scheduler keeps away, the process need not
-        ("0-3", "0-1", {0, 1, 2, 3}),
-        ("0-1", "0-1", {0, 1}),  # the cpuset has no isolated CPU
-        ("0-2", "0-1", {0, 1, 2}),
-        ("1-3", "1", {1, 2, 3}),
-        ("1-3", "1-3", {1, 2, 3}),
-        ("0-3", "0", {0}),
-    ],
-)
+@pytest.mark.parametrize(("cpuset", "affinity", "usable"), [
+    (None, "0-1", {0, 1, 2, 3}),  # isolcpus=2-3: the scheduler keeps away, the process need not
+    ("0-3", "0-1", {0, 1, 2, 3}),
+    ("0-1", "0-1", {0, 1}),  # the cpuset has no isolated CPU
+    ("0-2", "0-1", {0, 1, 2}),
+    ("1-3", "1", {1, 2, 3}),
+    ("1-3", "1-3", {1, 2, 3}),
+    ("0-3", "0", {0}),
+])  # fmt: skip
 def test_isolated_cpus_count_if_the_cpuset_has_them(confined, cpuset, affinity, usable):
     files = {
         "/sys/devices/system/cpu/isolated": "2-3\n",

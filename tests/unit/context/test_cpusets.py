@@ -97,15 +97,12 @@ def balanced(path, state, cpus):
     return {f"{V1}{path}/cpuset.sched_load_balance": f"{state}\n", f"{V1}{path}/cpuset.effective_cpus": f"{cpus}\n"}
 
 
-@pytest.mark.parametrize(
-    ("files", "isolated"),
-    [
-        (balanced("", 1, "0-7") | balanced("/vpp", 0, "1-2"), ()),  # the top is balanced, and has all CPUs
-        (balanced("", 0, "0-7") | balanced("/system", 1, "0,3-7") | balanced("/vpp", 0, "1-2"), (1, 2)),
-        (balanced("", 0, "0-7") | balanced("/a", 0, "0-5") | balanced("/a/b", 1, "0-3"), (4, 5, 6, 7)),
-        (balanced("", 0, "3-4") | balanced("/vpp", 0, "3"), ()),  # of a container
-    ],
-)
+@pytest.mark.parametrize(("files", "isolated"), [
+    (balanced("", 1, "0-7") | balanced("/vpp", 0, "1-2"), ()),  # the top is balanced, and has all CPUs
+    (balanced("", 0, "0-7") | balanced("/system", 1, "0,3-7") | balanced("/vpp", 0, "1-2"), (1, 2)),
+    (balanced("", 0, "0-7") | balanced("/a", 0, "0-5") | balanced("/a/b", 1, "0-3"), (4, 5, 6, 7)),
+    (balanced("", 0, "3-4") | balanced("/vpp", 0, "3"), ()),  # of a container
+])  # fmt: skip
 def test_no_balancing_in_version_1(both, files, isolated):
     mounts = f"30 25 0:26 / {V1} rw - cgroup cgroup rw,cpuset\n"
     login = {"/proc/self/mountinfo": mounts, "/proc/self/cgroup": "3:cpuset:/\n"}
@@ -144,16 +141,13 @@ def test_a_login_in_a_partition_measures_its_cpus_as_isolated(both):
     )
 
 
-@pytest.mark.parametrize(
-    ("files", "inside"),
-    [
-        (INSIDE, True),
-        ({**INSIDE, "/proc/self/cgroup": "0::/a/b\n"}, True),
-        ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "isolated invalid (Parent is not a partition root)\n"}, False),
-        ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "root\n"}, False),
-        (LISTED, False),
-    ],
-)
+@pytest.mark.parametrize(("files", "inside"), [
+    (INSIDE, True),
+    ({**INSIDE, "/proc/self/cgroup": "0::/a/b\n"}, True),
+    ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "isolated invalid (Parent is not a partition root)\n"}, False),
+    ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "root\n"}, False),
+    (LISTED, False),
+])  # fmt: skip
 def test_a_run_begun_in_a_partition_stays_in_it(make_root, files, inside):
     assert capture.in_partition(capture.FileCapture(str(make_root({**BASE, **files})))) == inside
 

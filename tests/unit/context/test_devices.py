@@ -30,18 +30,10 @@ ROOT = "/sys/devices/pci0000:80"
 def function(path, klass, *, width="8", speed="16.0 GT/s PCIe", most="16", fastest="16.0 GT/s PCIe", **more):
     """Return the files of a PCI function; *more* are files below it."""
     files = {
-        "class": klass,
-        "vendor": "0x8086",
-        "device": "0x1592",
-        "subsystem_vendor": "0x8086",
-        "subsystem_device": "0x0002",
-        "numa_node": "1",
-        "current_link_width": width,
-        "current_link_speed": speed,
-        "max_link_width": most,
-        "max_link_speed": fastest,
-        **more,
-    }
+        "class": klass, "vendor": "0x8086", "device": "0x1592", "subsystem_vendor": "0x8086",
+        "subsystem_device": "0x0002", "numa_node": "1", "current_link_width": width, "current_link_speed": speed,
+        "max_link_width": most, "max_link_speed": fastest, **more,
+    }  # fmt: skip
     return {f"{ROOT}/{path}/{name}": f"{text}\n" for name, text in files.items()}
 
 
@@ -121,29 +113,20 @@ def test_captures_from_before_know_no_devices():
     context = load(FIXTURES / "x86_64-isolated.tar.gz")
     found = facts(context, None)
     names = (
-        "network devices",
-        "storage controllers",
-        "CXL memory",
-        "allocation",
-        "tuned profile",
-        "interleave weights",
-    )
+        "network devices", "storage controllers", "CXL memory", "allocation", "tuned profile", "interleave weights",
+    )  # fmt: skip
     assert context.devices is None
     assert {found[name] for name in names} == {NOT_KNOWN}
 
 
-@pytest.mark.parametrize(
-    ("port", "device", "narrowed", "text"),
-    [
-        ({}, {}, True, "x8 of x16, 16 of 16 GT/s"),
-        ({"most": "8"}, {}, False, "x8 of x8, 16 of 16 GT/s (the device can x16, 16 GT/s)"),
-        ({}, {"most": "8"}, False, "x8 of x8, 16 of 16 GT/s"),
-        ({}, {"most": "8", "speed": "8.0 GT/s PCIe"}, False, "x8 of x8, 8 of 16 GT/s"),
-        ({"most": "255"}, {}, False, "x8, 16 of 16 GT/s"),
-        ({}, {"width": "0", "speed": "Unknown"}, False, None),
-    ],
-    ids=["narrowed", "narrow slot", "narrow card", "slow", "port unknown", "no link"],
-)
+@pytest.mark.parametrize(("port", "device", "narrowed", "text"), [
+    ({}, {}, True, "x8 of x16, 16 of 16 GT/s"),
+    ({"most": "8"}, {}, False, "x8 of x8, 16 of 16 GT/s (the device can x16, 16 GT/s)"),
+    ({}, {"most": "8"}, False, "x8 of x8, 16 of 16 GT/s"),
+    ({}, {"most": "8", "speed": "8.0 GT/s PCIe"}, False, "x8 of x8, 8 of 16 GT/s"),
+    ({"most": "255"}, {}, False, "x8, 16 of 16 GT/s"),
+    ({}, {"width": "0", "speed": "Unknown"}, False, None),
+], ids=["narrowed", "narrow slot", "narrow card", "slow", "port unknown", "no link"])  # fmt: skip
 def test_links_against_what_both_ends_can(make_root, port, device, narrowed, text):
     files = {**function(PORT, "0x060400", **port), **function(NIC, "0x020000", **device)}
     context = both(machine(make_root, files))
@@ -296,14 +279,11 @@ def caches(*domains):
     }
 
 
-@pytest.mark.parametrize(
-    ("group_cpus", "narrow", "text"),
-    [
-        ("2-7", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
-        ("2,3", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
-        ("4-7", set(), ""),
-    ],
-)
+@pytest.mark.parametrize(("group_cpus", "narrow", "text"), [
+    ("2-7", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
+    ("2,3", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
+    ("4-7", set(), ""),
+])  # fmt: skip
 def test_a_domain_narrows_the_cpus_of_its_cache_only(make_root, group_cpus, narrow, text):
     files = {**schemata(cpus="0-1"), **schemata(group="/pods", l3="f", mb="50", cpus=group_cpus)}
     ids = caches((0, range(4)), (1, range(4, 8)))
@@ -353,17 +333,14 @@ def test_the_group_of_the_process_counts_on_all_cpus(make_root):
 MOUNT = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 24 0:27 / /sys/fs/resctrl rw - resctrl resctrl rw%s\n"
 
 
-@pytest.mark.parametrize(
-    ("values", "mounted", "narrowed", "unchecked"),
-    [
-        ("0=100;1=70", "", [(1, 70, 100)], ()),
-        ("0=500;1=70", "", [], ("MB",)),
-        ("0=4294967295;1=70", "", [(1, 70, 0xFFFFFFFF)], ()),
-        ("0=500;1=70", ",cdp,mba_MBps", [(0, 500, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
-        ("0=100;1=70", ",mba_MBps,debug", [(0, 100, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
-        ("0=100;1=0x46", "", [], ("MB",)),
-    ],
-)
+@pytest.mark.parametrize(("values", "mounted", "narrowed", "unchecked"), [
+    ("0=100;1=70", "", [(1, 70, 100)], ()),
+    ("0=500;1=70", "", [], ("MB",)),
+    ("0=4294967295;1=70", "", [(1, 70, 0xFFFFFFFF)], ()),
+    ("0=500;1=70", ",cdp,mba_MBps", [(0, 500, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
+    ("0=100;1=70", ",mba_MBps,debug", [(0, 100, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
+    ("0=100;1=0x46", "", [], ("MB",)),
+])  # fmt: skip
 def test_bandwidth_is_in_percent_or_in_mb_s(make_root, values, mounted, narrowed, unchecked):
     files = {f"{CONTROL}/schemata": f"MB:{values}\n", "/proc/self/mountinfo": MOUNT % mounted}
     resctrl = both(make_root({**BASE, **files})).resctrl
@@ -374,19 +351,16 @@ def test_bandwidth_is_in_percent_or_in_mb_s(make_root, values, mounted, narrowed
         assert allocation_text(resctrl.groups[0]) == f"{least} of memory bandwidth"
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("6.8.0-57-generic", "2048", "100", 2048),
-        ("6.8.0-57-generic", "8192", "1024", 8192),
-        ("6.18.1", "1024", "4096", 4096),
-        ("6.18.1", "1024", "512", None),
-        ("6.18.1", "3000", "512", None),
-        ("6.7.12", "1024", "512", 2048),
-        ("5.15.0-100-generic", "1024", "512", 2048),
-        ("5.14.0-503.11.1.el9_5.x86_64", "1024", "512", None),
-    ],
-)
+@pytest.mark.parametrize("case", [
+    ("6.8.0-57-generic", "2048", "100", 2048),
+    ("6.8.0-57-generic", "8192", "1024", 8192),
+    ("6.18.1", "1024", "4096", 4096),
+    ("6.18.1", "1024", "512", None),
+    ("6.18.1", "3000", "512", None),
+    ("6.7.12", "1024", "512", 2048),
+    ("5.15.0-100-generic", "1024", "512", 2048),
+    ("5.14.0-503.11.1.el9_5.x86_64", "1024", "512", None),
+])  # fmt: skip
 @pytest.mark.parametrize("resource", ["MB", "SMBA"])
 def test_the_whole_bandwidth_of_amd_is_what_a_group_has_that_is_not_narrowed(make_root, resource, case):
     release, default, other, whole = case
@@ -523,23 +497,20 @@ def test_a_profile_reads_nothing_but_settings(make_root):
     assert not [path for path in collector.files if "shadow" in path]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found", "met"),
-    [
-        ("10", "10", True),
-        ("10", "11", False),
-        (">10", "10", True),
-        (">10", "9", False),
-        ("<10", "9", True),
-        ("<10", "11", False),
-        ("4096 87380 16777216", "4096\t87380\t16777216", True),
-        ("schedutil|performance", "performance", True),
-        ("schedutil|performance", "powersave", False),
-        ("madvise", "always [madvise] never", True),
-        ("always", "always [madvise] never", False),
-        ('"3 4 1 3"', "3\t4\t1\t3", True),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "found", "met"), [
+    ("10", "10", True),
+    ("10", "11", False),
+    (">10", "10", True),
+    (">10", "9", False),
+    ("<10", "9", True),
+    ("<10", "11", False),
+    ("4096 87380 16777216", "4096\t87380\t16777216", True),
+    ("schedutil|performance", "performance", True),
+    ("schedutil|performance", "powersave", False),
+    ("madvise", "always [madvise] never", True),
+    ("always", "always [madvise] never", False),
+    ('"3 4 1 3"', "3\t4\t1\t3", True),
+])  # fmt: skip
 def test_values_of_profiles(wanted, found, met):
     assert is_met(wanted, found) is met
 

@@ -21,19 +21,16 @@ def test_throttling_is_counted_once_for_a_core_and_once_for_a_package() -> None:
     assert (throttling.core_events, throttling.package_events) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("general", "own", "turbo", "text"),
-    [
-        ("1\n", ["0\n"] * 4, False, "off"),
-        ("1\n", ["1\n"] * 4, True, "on"),
-        ("1\n", ["1\n", "0\n", "0\n", "1\n"], None, "mixed: on for CPUs 0,3, off for CPUs 1-2"),
-        ("1\n", ["0\n", None, None, None], False, "off"),
-        (None, ["0\n"] * 4, False, "off"),
-        ("0\n", [None] * 4, False, "off"),
-        ("1\n", [None] * 4, True, "on"),
-        (None, [None] * 4, None, None),
-    ],
-)
+@pytest.mark.parametrize(("general", "own", "turbo", "text"), [
+    ("1\n", ["0\n"] * 4, False, "off"),
+    ("1\n", ["1\n"] * 4, True, "on"),
+    ("1\n", ["1\n", "0\n", "0\n", "1\n"], None, "mixed: on for CPUs 0,3, off for CPUs 1-2"),
+    ("1\n", ["0\n", None, None, None], False, "off"),
+    (None, ["0\n"] * 4, False, "off"),
+    ("0\n", [None] * 4, False, "off"),
+    ("1\n", [None] * 4, True, "on"),
+    (None, [None] * 4, None, None),
+])  # fmt: skip
 def test_turbo_is_what_the_policies_say(
     general: str | None, own: list[str | None], turbo: bool | None, text: str | None
 ) -> None:

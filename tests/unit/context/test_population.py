@@ -12,16 +12,9 @@ ONE, TWO, EIGHT = "1x128-aarch64-4-nodes", "2x32-smt-2-nodes", "2x64-smt-8-nodes
 
 def dimm(locator, bank=None, size=32 * GIB, **changes):
     fields = {
-        "type": "DDR5",
-        "form_factor": "DIMM",
-        "data_width_bits": 64,
-        "total_width_bits": 80,
-        "ranks": 2,
-        "speed_mt_s": 4800,
-        "configured_mt_s": 4800,
-        "manufacturer": None,
-        "part": None,
-    }
+        "type": "DDR5", "form_factor": "DIMM", "data_width_bits": 64, "total_width_bits": 80, "ranks": 2,
+        "speed_mt_s": 4800, "configured_mt_s": 4800, "manufacturer": None, "part": None,
+    }  # fmt: skip
     return Dimm(locator=locator, bank=bank, size_bytes=size, **{**fields, **changes})
 
 
@@ -74,16 +67,13 @@ def test_channels_of_two_sockets(form):
     assert seen.nodes == dict(enumerate(seen.packages.values()))
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        [("ChannelA-DIMM0", "BANK 0"), ("ChannelB-DIMM0", "BANK 2")],
-        [("Controller0-ChannelA-DIMM0", "BANK 0"), ("Controller1-ChannelA-DIMM0", "BANK 0")],
-        [("SODIMM0", "CHANNEL A DIMM0"), ("SODIMM1", "CHANNEL B DIMM0")],
-        [("DIMM 1", "P0 CHANNEL A"), ("DIMM 1", "P0 CHANNEL B")],
-        [("DIMMA1", "P0_Node0_Channel0_Dimm0"), ("DIMMB1", "P0_Node0_Channel1_Dimm0")],
-    ],
-)
+@pytest.mark.parametrize("names", [
+    [("ChannelA-DIMM0", "BANK 0"), ("ChannelB-DIMM0", "BANK 2")],
+    [("Controller0-ChannelA-DIMM0", "BANK 0"), ("Controller1-ChannelA-DIMM0", "BANK 0")],
+    [("SODIMM0", "CHANNEL A DIMM0"), ("SODIMM1", "CHANNEL B DIMM0")],
+    [("DIMM 1", "P0 CHANNEL A"), ("DIMM 1", "P0 CHANNEL B")],
+    [("DIMMA1", "P0_Node0_Channel0_Dimm0"), ("DIMMB1", "P0_Node0_Channel1_Dimm0")],
+])  # fmt: skip
 def test_channels_of_one_socket(names):
     seen = found(ONE, [dimm(*name) for name in names])
     assert isinstance(seen, Population), seen

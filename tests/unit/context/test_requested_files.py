@@ -46,42 +46,17 @@ def test_files_that_were_asked_for_are_captured(make_root) -> None:
 
 
 REFUSED = [
-    "/etc/passwd",
-    "/proc/1/environ",
-    "/proc/kallsyms",
-    "/proc/sys/../kcore",
-    "/proc/sys//vm/swappiness",
-    "/proc/sys/./vm/swappiness",
-    "/sys/kernel/debug/x",
-    "/sys/kernel/tracing/trace",
-    "/sys/kernel/security/lockdown",
-    "/sys/kernel/btf/vmlinux",
-    "/sys/kernel/slab/x/cpu_slabs",
-    "/sys/firmware/dmi/tables/DMI",
-    "/sys/firmware/efi/efivars/x",
-    "/sys/module/kvm/sections/.text",
-    "/sys/module/kvm/notes/x",
-    "/sys/class/dmi/id/board_serial",
-    "/sys/class/dmi/id/product_uuid",
-    "/sys/class/dmi/id/chassis_asset_tag",
-    "/sys/class/net/eth0/address",
-    "/sys/bus/pci/devices/0000:18:00.0/config",
-    "/sys/bus/pci/devices/0000:18:00.0/rom",
-    "/sys/bus/pci/devices/0000:18:00.0/resource0",
-    "/sys/bus/pci/devices/0000:18:00.0/vpd",
-    "/sys/block/nvme0n1/wwid",
-    "/proc/sys/kernel/random/boot_id",
-    "/proc/sys/net/ipv6/conf/all/stable_secret",
-    "/proc/sys/net/ipv4/tcp_fastopen_key",
-    "/sys/*/x",
-    "/sys/devices/**/x",
-    "/sys/devices/*/*/*/*",
-    "/sys/devices/{a,b}",
-    "/sys/devices/[ab]/x",
-    "/sys/devices/a\nb",
-    "/sys/" + "a" * 300,
-    "",
-]
+    "/etc/passwd", "/proc/1/environ", "/proc/kallsyms", "/proc/sys/../kcore", "/proc/sys//vm/swappiness",
+    "/proc/sys/./vm/swappiness", "/sys/kernel/debug/x", "/sys/kernel/tracing/trace", "/sys/kernel/security/lockdown",
+    "/sys/kernel/btf/vmlinux", "/sys/kernel/slab/x/cpu_slabs", "/sys/firmware/dmi/tables/DMI",
+    "/sys/firmware/efi/efivars/x", "/sys/module/kvm/sections/.text", "/sys/module/kvm/notes/x",
+    "/sys/class/dmi/id/board_serial", "/sys/class/dmi/id/product_uuid", "/sys/class/dmi/id/chassis_asset_tag",
+    "/sys/class/net/eth0/address", "/sys/bus/pci/devices/0000:18:00.0/config", "/sys/bus/pci/devices/0000:18:00.0/rom",
+    "/sys/bus/pci/devices/0000:18:00.0/resource0", "/sys/bus/pci/devices/0000:18:00.0/vpd", "/sys/block/nvme0n1/wwid",
+    "/proc/sys/kernel/random/boot_id", "/proc/sys/net/ipv6/conf/all/stable_secret",
+    "/proc/sys/net/ipv4/tcp_fastopen_key", "/sys/*/x", "/sys/devices/**/x", "/sys/devices/*/*/*/*",
+    "/sys/devices/{a,b}", "/sys/devices/[ab]/x", "/sys/devices/a\nb", "/sys/" + "a" * 300, "",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
@@ -94,20 +69,17 @@ def test_what_may_be_secret_is_refused_on_both_sides(make_root, pattern: str) ->
     assert any(reason.startswith("not read: ") for reason in reasons.values())
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "/proc/sys/kernel/numa_balancing",
-        "/proc/sys/net/ipv4/conf/eth0.1/rp_filter",
-        f"{CPU}/cpu*/power/energy_perf_bias",
-        "/sys/block/nvme?n1/queue/scheduler",
-        "/sys/bus/pci/devices/0000:18:00.0/numa_node",
-        "/sys/class/net/eth0/queues/rx-0/rps_cpus",
-        "/sys/module/kvm_intel/parameters/nested",
-        "/proc/sys/kernel/keys/maxkeys",
-        "/sys/devices/virtual/workqueue/cpumask",
-    ],
-)
+@pytest.mark.parametrize("pattern", [
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/net/ipv4/conf/eth0.1/rp_filter",
+    f"{CPU}/cpu*/power/energy_perf_bias",
+    "/sys/block/nvme?n1/queue/scheduler",
+    "/sys/bus/pci/devices/0000:18:00.0/numa_node",
+    "/sys/class/net/eth0/queues/rx-0/rps_cpus",
+    "/sys/module/kvm_intel/parameters/nested",
+    "/proc/sys/kernel/keys/maxkeys",
+    "/sys/devices/virtual/workqueue/cpumask",
+])  # fmt: skip
 def test_ordinary_settings_are_not_refused(pattern: str) -> None:
     assert requested_files.fault(pattern) is None
 

@@ -18,14 +18,9 @@ from calibration.runner.profiles import Merged, settings_of
 from tests.unit.context.test_devices import BASE, both
 
 CPUS = CpuSets(
-    possible=(0, 1, 2, 3, 4),
-    present=(0, 1, 2, 3),
-    online=(0, 1, 2, 3),
-    online_source=None,
-    offline=(),
-    allowed=None,
+    possible=(0, 1, 2, 3, 4), present=(0, 1, 2, 3), online=(0, 1, 2, 3), online_source=None, offline=(), allowed=None,
     cpuset=None,
-)
+)  # fmt: skip
 WRITEBACK = "/sys/bus/workqueue/devices/writeback/cpumask"
 
 
@@ -123,15 +118,10 @@ def test_active_profiles_are_merged_in_order_and_the_post_loaded_one_last(make_r
     assert machine(make_root, profiles, {**SYSCTLS, "/etc/tuned/post_loaded_profile": "c\n"}, "a b").met == 1
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/etc/tuned/profiles/own/tuned.conf",
-        "/etc/tuned/own/tuned.conf",
-        "/usr/lib/tuned/profiles/own/tuned.conf",
-        "/usr/lib/tuned/own/tuned.conf",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/etc/tuned/profiles/own/tuned.conf", "/etc/tuned/own/tuned.conf", "/usr/lib/tuned/profiles/own/tuned.conf",
+    "/usr/lib/tuned/own/tuned.conf",
+])  # fmt: skip
 def test_profiles_are_found_where_old_and_new_versions_keep_them(make_root, path):
     assert machine(make_root, {path: "[sysctl]\nvm.swappiness=60\n"}, SYSCTLS).met == 1
 
@@ -195,15 +185,12 @@ def test_settings_of_cpus_are_those_of_the_section_that_has_them(make_root):
     assert machine(make_root, {"own": "[cpu]\ndevices_udev_regex=x\ngovernor=performance\n"}, files).unchecked
 
 
-@pytest.mark.parametrize(
-    ("available", "met", "unchecked"),
-    [
-        ("powersave performance", 1, ()),
-        ("schedutil powersave", 0, ()),
-        ("performance", 0, ("governor",)),
-        (None, 0, ("governor",)),
-    ],
-)
+@pytest.mark.parametrize(("available", "met", "unchecked"), [
+    ("powersave performance", 1, ()),
+    ("schedutil powersave", 0, ()),
+    ("performance", 0, ("governor",)),
+    (None, 0, ("governor",)),
+])  # fmt: skip
 def test_the_first_governor_that_the_driver_has_is_wanted(make_root, available, met, unchecked):
     policy = "/sys/devices/system/cpu/cpufreq/policy0"
     files = {f"{policy}/affected_cpus": "0\n", f"{policy}/scaling_governor": "powersave\n"}
@@ -227,15 +214,12 @@ def test_cpus_of_an_unknown_section_are_not_those_of_later_ones(make_root, devic
     assert tuned.met == (0 if "regex" in devices else 2)
 
 
-@pytest.mark.parametrize(
-    ("include", "loaded", "absent"),
-    [
-        ("base${f:regex_search_ternary:${f:exec:uname:-r}:rt:,other}", ("base",), True),
-        ("${f:virt_check:base:other}", (), True),
-        ("ba${f:strip:se}", (), True),
-        ("base;other", ("base", "other"), False),
-    ],
-)
+@pytest.mark.parametrize(("include", "loaded", "absent"), [
+    ("base${f:regex_search_ternary:${f:exec:uname:-r}:rt:,other}", ("base",), True),
+    ("${f:virt_check:base:other}", (), True),
+    ("ba${f:strip:se}", (), True),
+    ("base;other", ("base", "other"), False),
+])  # fmt: skip
 def test_what_an_include_names_beside_a_function_is_merged(make_root, include, loaded, absent):
     profiles = {"own": f"[main]\ninclude={include}\n", "base": "[sysctl]\nvm.swappiness=1\n", "other": "[sysctl]\n"}
     tuned = machine(make_root, profiles, {})
@@ -275,30 +259,27 @@ def test_only_files_of_tuned_are_read_for_variables(make_root):
     assert "/etc/tuned/own-variables.conf" in collector.masked
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("${a}-${b}", "1-3"),
-        (r"\${a}", "${a}"),
-        ("${gone}", "${gone}"),
-        ("${f:cpulist_unpack:${b},0-1}", "0,1,3"),
-        ("${f:cpulist_unpack:0-5,^3}", "0,1,2,4,5"),
-        ("${f:cpulist_unpack:0xf0,,1}", "1,4,5,6,7"),
-        ("${f:cpulist_pack:1,2,3,7}", "1-3,7"),
-        ("${f:cpulist2hex:32}", "00000001,00000000"),
-        ("${f:cpulist2hex:}", "00000000"),
-        ("${f:cpulist_invert:0}", "1,2,3"),
-        ("${f:cpulist2hex_invert:0,2-3}", "00000002"),
-        ("${f:cpulist_online:2-9}", "2,3"),
-        ("${f:cpulist_present:2-9}", "2,3"),
-        ("${f:hex2cpulist:00000001,00000003}", "0,1,32"),
-        ("${f:strip: a:b }", "ab"),
-        (r"${f:strip:a\:b}", "a:b"),
-        ("${f:kb2s:4}", "8"),
-        ("${f:s2kb:8}", "4"),
-        ("x${f:strip:${f:kb2s:1}}y", "x2y"),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("${a}-${b}", "1-3"),
+    (r"\${a}", "${a}"),
+    ("${gone}", "${gone}"),
+    ("${f:cpulist_unpack:${b},0-1}", "0,1,3"),
+    ("${f:cpulist_unpack:0-5,^3}", "0,1,2,4,5"),
+    ("${f:cpulist_unpack:0xf0,,1}", "1,4,5,6,7"),
+    ("${f:cpulist_pack:1,2,3,7}", "1-3,7"),
+    ("${f:cpulist2hex:32}", "00000001,00000000"),
+    ("${f:cpulist2hex:}", "00000000"),
+    ("${f:cpulist_invert:0}", "1,2,3"),
+    ("${f:cpulist2hex_invert:0,2-3}", "00000002"),
+    ("${f:cpulist_online:2-9}", "2,3"),
+    ("${f:cpulist_present:2-9}", "2,3"),
+    ("${f:hex2cpulist:00000001,00000003}", "0,1,32"),
+    ("${f:strip: a:b }", "ab"),
+    (r"${f:strip:a\:b}", "a:b"),
+    ("${f:kb2s:4}", "8"),
+    ("${f:s2kb:8}", "4"),
+    ("x${f:strip:${f:kb2s:1}}y", "x2y"),
+])  # fmt: skip
 def test_variables_and_functions_are_expanded(text, value):
     assert Variables([("a", "1"), ("b", "3"), ("bad-name", "9")], CPUS).expanded(text) == value
 
@@ -321,19 +302,16 @@ def test_conditions_are_searched():
     assert not searched("a", "b")
 
 
-@pytest.mark.parametrize(
-    ("path", "wanted", "found", "met"),
-    [
-        (WRITEBACK, "00000c00,f000c00f", "000c00,f000c00f", True),
-        (WRITEBACK, "3,1", "1,3", False),
-        ("/proc/sys/vm/swappiness", "010", "10", False),  # the kernel reads 8
-        ("/proc/sys/vm/swappiness", "0x0a", "10", True),
-        ("/proc/sys/kernel/core_pattern", "|/bin/dump %P", "|/bin/dump %P", True),
-        ("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080-8081", "8080,8081", True),
-        ("/sys/module/x/parameters/y", "1", "Y", True),
-        ("/sys/devices/system/cpu/cpu0/power/energy_perf_bias", "powersave|power", "15", True),
-    ],
-)
+@pytest.mark.parametrize(("path", "wanted", "found", "met"), [
+    (WRITEBACK, "00000c00,f000c00f", "000c00,f000c00f", True),
+    (WRITEBACK, "3,1", "1,3", False),
+    ("/proc/sys/vm/swappiness", "010", "10", False),  # the kernel reads 8
+    ("/proc/sys/vm/swappiness", "0x0a", "10", True),
+    ("/proc/sys/kernel/core_pattern", "|/bin/dump %P", "|/bin/dump %P", True),
+    ("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080-8081", "8080,8081", True),
+    ("/sys/module/x/parameters/y", "1", "Y", True),
+    ("/sys/devices/system/cpu/cpu0/power/energy_perf_bias", "powersave|power", "15", True),
+])  # fmt: skip
 def test_values_of_profiles_are_compared_as_in_an_audit(path, wanted, found, met):
     assert is_met(wanted, found, kind_of_file(path)) is met
 

@@ -21,26 +21,11 @@ from calibration.formats.meltdown_checker import CVE
 from tests.unit.context.conftest import FIXTURES
 
 MAINLINE = {
-    "gather_data_sampling": 1,
-    "ghostwrite": 1,
-    "indirect_target_selection": 1,
-    "itlb_multihit": 1,
-    "l1tf": 2,
-    "mds": 4,
-    "meltdown": 1,
-    "mmio_stale_data": 3,
-    "old_microcode": 0,
-    "reg_file_data_sampling": 1,
-    "retbleed": 2,
-    "spec_rstack_overflow": 1,
-    "spec_store_bypass": 1,
-    "spectre_v1": 1,
-    "spectre_v2": 1,
-    "srbds": 1,
-    "tsa": 2,
-    "tsx_async_abort": 1,
-    "vmscape": 1,
-}
+    "gather_data_sampling": 1, "ghostwrite": 1, "indirect_target_selection": 1, "itlb_multihit": 1, "l1tf": 2, "mds": 4,
+    "meltdown": 1, "mmio_stale_data": 3, "old_microcode": 0, "reg_file_data_sampling": 1, "retbleed": 2,
+    "spec_rstack_overflow": 1, "spec_store_bypass": 1, "spectre_v1": 1, "spectre_v2": 1, "srbds": 1, "tsa": 2,
+    "tsx_async_abort": 1, "vmscape": 1,
+}  # fmt: skip
 """The files of drivers/base/cpu.c, and how many CVEs each is about."""
 
 MakeRoot = Callable[[dict[str, str]], Path]

@@ -42,18 +42,15 @@ def test_terms_are_numbers_and_a_bare_term_is_one():
     assert parse_terms("event=0x04,umask=0x03,edge,ldlat=30\n") == {"event": 4, "umask": 3, "edge": 1, "ldlat": 30}
 
 
-@pytest.mark.parametrize(
-    ("terms", "what"),
-    [
-        ("event=?", "with a parameter, event"),
-        ("event=0x4,core=?", "with a parameter, core"),
-        ("event=four", "event of .* is not a number"),
-        ("event=0x1,event=0x2", "event is given twice"),
-        ("", "not terms"),
-        ("event=1,,umask=2", "not terms"),
-        ("event=-1", "not a number"),
-    ],
-)
+@pytest.mark.parametrize(("terms", "what"), [
+    ("event=?", "with a parameter, event"),
+    ("event=0x4,core=?", "with a parameter, core"),
+    ("event=four", "event of .* is not a number"),
+    ("event=0x1,event=0x2", "event is given twice"),
+    ("", "not terms"),
+    ("event=1,,umask=2", "not terms"),
+    ("event=-1", "not a number"),
+])  # fmt: skip
 def test_rejects_invalid_terms(terms, what):
     with pytest.raises(InputError, match=what):
         parse_terms(terms)

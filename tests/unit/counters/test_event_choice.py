@@ -73,24 +73,21 @@ def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
         assert event.event
 
 
-@pytest.mark.parametrize(
-    ("name", "reads", "writes", "of_each"),
-    [
-        ("haswell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 18))),
-        ("broadwell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 22))),
-        ("skylake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
-        ("cascade_lake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
-        ("ice_lake_sp", {(0xF04, 0): 12}, {(0x3004, 0): 12}, (64, (0, 40))),
-        ("ice_lake_sp_free_running", {(0x20FF, 0): 4}, {(0x21FF, 0): 4}, (64, (0, 40))),
-        ("sapphire_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
-        ("sapphire_rapids_without_names", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
-        ("emerald_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 64))),
-        ("granite_rapids", {(0xCF05, 0): 12, (0xCF06, 0): 12}, {(0xF005, 0): 12, (0xF006, 0): 12}, (64, (0, 128))),
-        ("zen_4", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
-        ("zen_5", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
-        ("neoverse_v2", {(0x1A5, 0): 2}, {(0x1DB, 0): 2}, (32, None)),
-    ],
-)
+@pytest.mark.parametrize(("name", "reads", "writes", "of_each"), [
+    ("haswell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 18))),
+    ("broadwell_ep", {(0x304, 0): 4}, {(0xC04, 0): 4}, (64, (0, 22))),
+    ("skylake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
+    ("cascade_lake_sp", {(0x304, 0): 6}, {(0xC04, 0): 6}, (64, (0, 28))),
+    ("ice_lake_sp", {(0xF04, 0): 12}, {(0x3004, 0): 12}, (64, (0, 40))),
+    ("ice_lake_sp_free_running", {(0x20FF, 0): 4}, {(0x21FF, 0): 4}, (64, (0, 40))),
+    ("sapphire_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
+    ("sapphire_rapids_without_names", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 56))),
+    ("emerald_rapids", {(0xCF05, 0): 8}, {(0xF005, 0): 8}, (64, (0, 64))),
+    ("granite_rapids", {(0xCF05, 0): 12, (0xCF06, 0): 12}, {(0xF005, 0): 12, (0xF006, 0): 12}, (64, (0, 128))),
+    ("zen_4", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
+    ("zen_5", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
+    ("neoverse_v2", {(0x1A5, 0): 2}, {(0x1DB, 0): 2}, (32, None)),
+])  # fmt: skip
 def test_memory_controllers_are_found_with_their_encodings(machine, name, reads, writes, of_each):
     bytes_each, cpus = of_each
     choice = choose_events(machine(name))
@@ -123,15 +120,12 @@ def test_channels_that_share_counters_are_reported(machine):
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "scale"),
-    [
-        ("haswell_ep", 0x200, 8),
-        ("skylake_sp", 0xF02, 64 / 9),
-        ("granite_rapids", 0xF02, 64 / 9),
-        ("zen_4", 0xB003E5F, 64),
-    ],
-)
+@pytest.mark.parametrize(("name", "config", "scale"), [
+    ("haswell_ep", 0x200, 8),
+    ("skylake_sp", 0xF02, 64 / 9),
+    ("granite_rapids", 0xF02, 64 / 9),
+    ("zen_4", 0xB003E5F, 64),
+])  # fmt: skip
 def test_links(machine, name, config, scale):
     found = [event for event in choose_events(machine(name)).events if event.name == "link.bytes"]
     assert found[0].scale_bytes == pytest.approx(scale)
@@ -145,20 +139,17 @@ def encode_of(terms, pmu, context):
     return encode(next(source for source in context.event_sources if source.name == pmu), terms)["config"]
 
 
-@pytest.mark.parametrize(
-    ("name", "offcore"),
-    [
-        ("haswell_ep", (0x1B7, 0x6004007F7)),
-        ("broadwell_ep", (0x1B7, 0x6040007F7)),
-        ("skylake_sp", (0x1B7, 0x604000491)),
-        ("cascade_lake_sp", (0x1B7, 0x3F840007F7)),
-        ("ice_lake_sp", (0x1B7, 0x104000477)),
-        ("sapphire_rapids", (0x12A, 0x104004477)),
-        ("granite_rapids", (0x12A, 0x104004477)),
-        ("zen_4", (0x844, 0)),
-        ("neoverse_v1", (0x37, 0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "offcore"), [
+    ("haswell_ep", (0x1B7, 0x6004007F7)),
+    ("broadwell_ep", (0x1B7, 0x6040007F7)),
+    ("skylake_sp", (0x1B7, 0x604000491)),
+    ("cascade_lake_sp", (0x1B7, 0x3F840007F7)),
+    ("ice_lake_sp", (0x1B7, 0x104000477)),
+    ("sapphire_rapids", (0x12A, 0x104004477)),
+    ("granite_rapids", (0x12A, 0x104004477)),
+    ("zen_4", (0x844, 0)),
+    ("neoverse_v1", (0x37, 0)),
+])  # fmt: skip
 def test_offcore_reads_have_cautions(machine, name, offcore):
     choice = choose_events(machine(name))
     assert words(choice, "core.offcore_reads") == {offcore: 1}
@@ -208,16 +199,13 @@ def test_assignment_finds_every_possible_counter(possible):
         assert all(counter in possible[event] for counter, event in found.items())
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [
-        ("broadwell_ep", "pebs=cpu/config=0x1cd,config1=0x20,period=10007/"),
-        ("sapphire_rapids", "pebs=cpu/config=0x1cd,config1=0x20,aux=0x8203,period=10007/"),
-        ("zen_3", "ibs=ibs_op/config=0x80000,period=20000/"),
-        ("zen_5", "ibs=ibs_op/config=0x90000,period=20000/"),
-        ("neoverse_n2", "spe=arm_spe_0/config=0x200010000,config2=0x20,period=10007/"),
-    ],
-)
+@pytest.mark.parametrize(("name", "argument"), [
+    ("broadwell_ep", "pebs=cpu/config=0x1cd,config1=0x20,period=10007/"),
+    ("sapphire_rapids", "pebs=cpu/config=0x1cd,config1=0x20,aux=0x8203,period=10007/"),
+    ("zen_3", "ibs=ibs_op/config=0x80000,period=20000/"),
+    ("zen_5", "ibs=ibs_op/config=0x90000,period=20000/"),
+    ("neoverse_n2", "spe=arm_spe_0/config=0x200010000,config2=0x20,period=10007/"),
+])  # fmt: skip
 def test_samples(machine, name, argument):
     assert choose_events(machine(name)).sampling.argument() == argument
 
@@ -239,18 +227,15 @@ def test_samples_need_precision_and_a_source(machine):
     assert "no arm_spe_N" in reasons(choose_events(machine("neoverse_n2", event_sources=sources)))[SAMPLES]
 
 
-@pytest.mark.parametrize(
-    ("paranoid", "capabilities", "machine_wide", "threads"),
-    [
-        (-1, UNPRIVILEGED, True, True),
-        (0, UNPRIVILEGED, True, True),
-        (1, UNPRIVILEGED, False, True),
-        (2, UNPRIVILEGED, False, True),
-        (3, UNPRIVILEGED, False, False),
-        (4, PERFMON, True, True),
-        (2, f"{1 << 21:016x}", True, True),
-    ],
-)
+@pytest.mark.parametrize(("paranoid", "capabilities", "machine_wide", "threads"), [
+    (-1, UNPRIVILEGED, True, True),
+    (0, UNPRIVILEGED, True, True),
+    (1, UNPRIVILEGED, False, True),
+    (2, UNPRIVILEGED, False, True),
+    (3, UNPRIVILEGED, False, False),
+    (4, PERFMON, True, True),
+    (2, f"{1 << 21:016x}", True, True),
+])  # fmt: skip
 def test_predicts_missing_permissions(machine, paranoid, capabilities, machine_wide, threads):
     choice = choose_events(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
     missing = reasons(choice)

@@ -17,28 +17,25 @@ core:
 BOX = """{role: dram.reads, pmus: imc, scale_bytes: 1, counters: 1, events: [{event: R, source: core, alias: r}]}"""
 
 
-@pytest.mark.parametrize(
-    ("vendor", "family", "model", "stepping", "name"),
-    [
-        ("GenuineIntel", "6", "63", "2", "Haswell-EP"),
-        ("GenuineIntel", "6", "79", "1", "Broadwell-EP"),
-        ("GenuineIntel", "6", "85", "4", "Skylake-SP"),
-        ("GenuineIntel", "6", "85", "7", "Cascade Lake-SP"),
-        ("GenuineIntel", "6", "106", "6", "Ice Lake-SP"),
-        ("GenuineIntel", "6", "143", "8", "Sapphire Rapids"),
-        ("GenuineIntel", "6", "207", "2", "Emerald Rapids"),
-        ("GenuineIntel", "6", "173", "1", "Granite Rapids"),
-        ("AuthenticAMD", "23", "49", "0", "Zen 2"),
-        ("AuthenticAMD", "25", "1", "1", "Zen 3"),
-        ("AuthenticAMD", "25", "17", "1", "Zen 4"),
-        ("AuthenticAMD", "25", "97", "2", "Zen 4"),
-        ("AuthenticAMD", "26", "2", "1", "Zen 5"),
-        ("ARM", "8", "0xd0c", "r3p1", "Neoverse-N1"),
-        ("ARM", "8", "0xd49", "r0p0", "Neoverse-N2"),
-        ("ARM", "8", "0xd40", "r1p1", "Neoverse-V1"),
-        ("ARM", "8", "0xd4f", "r0p1", "Neoverse-V2"),
-    ],
-)
+@pytest.mark.parametrize(("vendor", "family", "model", "stepping", "name"), [
+    ("GenuineIntel", "6", "63", "2", "Haswell-EP"),
+    ("GenuineIntel", "6", "79", "1", "Broadwell-EP"),
+    ("GenuineIntel", "6", "85", "4", "Skylake-SP"),
+    ("GenuineIntel", "6", "85", "7", "Cascade Lake-SP"),
+    ("GenuineIntel", "6", "106", "6", "Ice Lake-SP"),
+    ("GenuineIntel", "6", "143", "8", "Sapphire Rapids"),
+    ("GenuineIntel", "6", "207", "2", "Emerald Rapids"),
+    ("GenuineIntel", "6", "173", "1", "Granite Rapids"),
+    ("AuthenticAMD", "23", "49", "0", "Zen 2"),
+    ("AuthenticAMD", "25", "1", "1", "Zen 3"),
+    ("AuthenticAMD", "25", "17", "1", "Zen 4"),
+    ("AuthenticAMD", "25", "97", "2", "Zen 4"),
+    ("AuthenticAMD", "26", "2", "1", "Zen 5"),
+    ("ARM", "8", "0xd0c", "r3p1", "Neoverse-N1"),
+    ("ARM", "8", "0xd49", "r0p0", "Neoverse-N2"),
+    ("ARM", "8", "0xd40", "r1p1", "Neoverse-V1"),
+    ("ARM", "8", "0xd4f", "r0p1", "Neoverse-V2"),
+])  # fmt: skip
 def test_table_of_the_microarchitecture(vendor, family, model, stepping, name):
     assert table_of(vendor, family, model, stepping).microarchitecture == name
     assert (
@@ -47,18 +44,15 @@ def test_table_of_the_microarchitecture(vendor, family, model, stepping, name):
     )
 
 
-@pytest.mark.parametrize(
-    "processor",
-    [
-        ("GenuineIntel", "6", "85", None),
-        ("GenuineIntel", "15", "63", "2"),
-        ("AuthenticAMD", "23", "1", "2"),
-        ("ARM", "8", "0xd4e", "r0p0"),
-        ("ARM", "8", None, None),
-        ("GenuineIntel", "6", "many", "2"),
-        (None, None, None, None),
-    ],
-)
+@pytest.mark.parametrize("processor", [
+    ("GenuineIntel", "6", "85", None),
+    ("GenuineIntel", "15", "63", "2"),
+    ("AuthenticAMD", "23", "1", "2"),
+    ("ARM", "8", "0xd4e", "r0p0"),
+    ("ARM", "8", None, None),
+    ("GenuineIntel", "6", "many", "2"),
+    (None, None, None, None),
+])  # fmt: skip
 def test_other_processors_have_no_table(processor):
     assert table_of(*processor) is None
 
@@ -67,37 +61,24 @@ def test_other_processors_have_no_table(processor):
 def test_every_role_has_an_event_or_a_reason(name):
     known = tables()[name]
     given = {box.role for box in (*known.core, *known.boxes)} | set(known.absent)
-    needed = {role for role, scope in EVENT_ROLES.items() if scope == "thread"} - {
-        "core.cycles",
-        "core.instructions",
-    }
+    needed = {role for role, scope in EVENT_ROLES.items() if scope == "thread"} - {"core.cycles", "core.instructions"}
     assert name == ANY or needed <= given
     assert known.sampling is not None or name == ANY
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes", "what"),
-    [
-        ("role: core.cycles", "role: core.clock", "unknown role"),
-        ("event=0x3c", "event=?", "with a parameter"),
-        ("source: core,", "source: other,", "rows name the sources"),
-        ('"0x10-0x1f"', '"0x1f-0x10"', "ascending span"),
-        ("processors:", "processor:", "Extra inputs"),
-        ("core:\n", "absent: {core.cycles: why}\ncore:\n", "both an event and a reason for its absence: core.cycles"),
-        (
-            "core:\n",
-            f"absent: {{dram.reads: why}}\nboxes: [{BOX}]\ncore:\n",
-            "both an event and a reason for its absence: dram.reads",
-        ),
-        (
-            "core:\n",
-            "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n",
-            "regular",
-        ),
-        ("sources:", "sources: [", "not a table"),
-        ("microarchitecture:", "like: none_such\nmicroarchitecture:", "not a table"),
-    ],
-)
+@pytest.mark.parametrize(("was", "becomes", "what"), [
+    ("role: core.cycles", "role: core.clock", "unknown role"),
+    ("event=0x3c", "event=?", "with a parameter"),
+    ("source: core,", "source: other,", "rows name the sources"),
+    ('"0x10-0x1f"', '"0x1f-0x10"', "ascending span"),
+    ("processors:", "processor:", "Extra inputs"),
+    ("core:\n", "absent: {core.cycles: why}\ncore:\n", "both an event and a reason for its absence: core.cycles"),
+    ("core:\n", f"absent: {{dram.reads: why}}\nboxes: [{BOX}]\ncore:\n",
+     "both an event and a reason for its absence: dram.reads"),
+    ("core:\n", "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n", "regular"),
+    ("sources:", "sources: [", "not a table"),
+    ("microarchitecture:", "like: none_such\nmicroarchitecture:", "not a table"),
+])  # fmt: skip
 def test_invalid_table_is_refused(was, becomes, what):
     parse_table(TABLE, "example.yml")
     assert was in TABLE

@@ -22,30 +22,17 @@ from calibration.sutprobe.counters import Counted, Counters, Refused
 READS_AND_WRITES = {"dram.reads": Unit(64.0), "dram.writes": Unit(64.0)}
 SOCKETS = {0: (0,), 16: (1,)}
 WRITE = Accounting(
-    reads_per_step=0,
-    writes_per_step=1,
-    write_allocate_reads_per_step=1,
-    program_bytes_per_step=64,
+    reads_per_step=0, writes_per_step=1, write_allocate_reads_per_step=1, program_bytes_per_step=64,
     model_dram_bytes_per_step=128,
-)
+)  # fmt: skip
 
 
 def counted(name: str, count: float | None, **changes: Any) -> Counted:
     fields: dict[str, Any] = {
-        "name": name,
-        "pmus": ("uncore_imc_0",),
-        "cpu": 0,
-        "threads": None,
-        "count": round(count or 0),
-        "scaled": count,
-        "running_fraction": 1.0,
-        "wall_s": 2.0,
-        "wall_uncertainty_s": 1e-5,
-        "steps": 1000.0,
-        "hops": None,
-        "background_count": 0.0,
-        "background_wall_s": 1.0,
-    }
+        "name": name, "pmus": ("uncore_imc_0",), "cpu": 0, "threads": None, "count": round(count or 0), "scaled": count,
+        "running_fraction": 1.0, "wall_s": 2.0, "wall_uncertainty_s": 1e-5, "steps": 1000.0, "hops": None,
+        "background_count": 0.0, "background_wall_s": 1.0,
+    }  # fmt: skip
     return Counted(**{**fields, **changes})
 
 

@@ -56,56 +56,45 @@ def reasons(text: str) -> list[str]:
 TITLE, COLUMNS = MATRIX.splitlines()[0], MATRIX.splitlines()[2]
 
 
-@pytest.mark.parametrize(
-    ("usual", "other"),
-    [
-        (TITLE, "Measuring idle latencies for random access (in ns)..."),
-        (TITLE, "Measuring idle latencies for sequential access (in ns)..."),
-        (TITLE, "measuring IDLE latency (in nanoseconds)"),
-        (TITLE, "Measuring Idle Memory Latencies (ns)"),
-        (TITLE, "Idle latencies between nodes (in ns):"),
-        (TITLE, "# Measuring idle latencies (in ns)..."),
-        (COLUMNS, "NUMA node 0 1"),
-        (COLUMNS, " Socket\t     0\t     1\t"),
-        (COLUMNS, "Memory node  0  1"),
-        (COLUMNS, "NumaNode 0 1"),
-        ("130.2", "130.2"),
-    ],
-)
+@pytest.mark.parametrize(("usual", "other"), [
+    (TITLE, "Measuring idle latencies for random access (in ns)..."),
+    (TITLE, "Measuring idle latencies for sequential access (in ns)..."),
+    (TITLE, "measuring IDLE latency (in nanoseconds)"),
+    (TITLE, "Measuring Idle Memory Latencies (ns)"),
+    (TITLE, "Idle latencies between nodes (in ns):"),
+    (TITLE, "# Measuring idle latencies (in ns)..."),
+    (COLUMNS, "NUMA node 0 1"),
+    (COLUMNS, " Socket\t     0\t     1\t"),
+    (COLUMNS, "Memory node  0  1"),
+    (COLUMNS, "NumaNode 0 1"),
+    ("130.2", "130.2"),
+])  # fmt: skip
 def test_headings_of_a_latency_matrix(usual: str, other: str) -> None:
     assert values(MATRIX.replace(usual, other), "latency_matrix").items() >= IDLE.items()
 
 
-@pytest.mark.parametrize(
-    ("heading", "kind"),
-    [
-        ("Measuring Peak Memory Bandwidths for the system", "peak_injection_bandwidth"),
-        ("Measuring Peak Injection Memory Bandwidths for the system", "peak_injection_bandwidth"),
-        ("Measuring peak injection memory bandwidth", "peak_injection_bandwidth"),
-        (
-            "Measuring Peak Memory Bandwidths for the system\nMeasuring Peak Injection Memory Bandwidths",
-            "peak_injection_bandwidth",
-        ),
-        ("Measuring Maximum Memory Bandwidths for the system\nWill take several minutes", "max_bandwidth"),
-        ("Measuring max memory bandwidth of the system", "max_bandwidth"),
-    ],
-)
+@pytest.mark.parametrize(("heading", "kind"), [
+    ("Measuring Peak Memory Bandwidths for the system", "peak_injection_bandwidth"),
+    ("Measuring Peak Injection Memory Bandwidths for the system", "peak_injection_bandwidth"),
+    ("Measuring peak injection memory bandwidth", "peak_injection_bandwidth"),
+    ("Measuring Peak Memory Bandwidths for the system\nMeasuring Peak Injection Memory Bandwidths",
+     "peak_injection_bandwidth"),
+    ("Measuring Maximum Memory Bandwidths for the system\nWill take several minutes", "max_bandwidth"),
+    ("Measuring max memory bandwidth of the system", "max_bandwidth"),
+])  # fmt: skip
 def test_headings_of_mixes(heading: str, kind: str) -> None:
     found = values(f"{heading}\n{UNIT}Using traffic with the following read-write ratios\n{MIXES}", kind)
     assert found["bandwidth_mb_s"] == PEAK
 
 
-@pytest.mark.parametrize(
-    ("unit", "mb_s"),
-    [
-        ("KB/sec", 1e-3),
-        ("MB/sec", 1.0),
-        ("GB/sec", 1e3),
-        ("KiB/sec", 1024 / 1e6),
-        ("MiB/sec", 1024**2 / 1e6),
-        ("GiB/sec", 1024**3 / 1e6),
-    ],
-)
+@pytest.mark.parametrize(("unit", "mb_s"), [
+    ("KB/sec", 1e-3),
+    ("MB/sec", 1.0),
+    ("GB/sec", 1e3),
+    ("KiB/sec", 1024 / 1e6),
+    ("MiB/sec", 1024**2 / 1e6),
+    ("GiB/sec", 1024**3 / 1e6),
+])  # fmt: skip
 def test_rates_are_in_units_of_a_million_bytes(unit: str, mb_s: float) -> None:
     text = f"Measuring Peak Injection Memory Bandwidths for the system\nBandwidths are in {unit}\n{MIXES}"
     found = values(text, "peak_injection_bandwidth")["bandwidth_mb_s"]
@@ -131,15 +120,12 @@ def test_headings_of_a_bandwidth_matrix(heading: str) -> None:
     assert found["bandwidth_mb_s"] == ((71.5, 30.2), (31.4, 72.6))
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        SWEEP,
-        "Measuring Loaded Latencies for the system\nUsing Read-only traffic type\n" + SWEEP,
-        "Measuring loaded latency\n" + SWEEP.replace("MB/sec", "MB/s"),
-        SWEEP.replace("   ", "\t"),
-    ],
-)
+@pytest.mark.parametrize("table", [
+    SWEEP,
+    "Measuring Loaded Latencies for the system\nUsing Read-only traffic type\n" + SWEEP,
+    "Measuring loaded latency\n" + SWEEP.replace("MB/sec", "MB/s"),
+    SWEEP.replace("   ", "\t"),
+])  # fmt: skip
 def test_headings_of_a_sweep(table: str) -> None:
     points = values(f"Command line parameters: --loaded_latency -d0\n{table}", "loaded_latency")["points"]
     assert [(point["inject_delay"], point["latency_ns"], point["bandwidth_mb_s"]) for point in points] == POINTS
@@ -186,22 +172,10 @@ Measuring Loaded Latencies for the system
     ] == POINTS
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "> ",
-        "#> ",
-        "# ",
-        "[2031-08-09 23:43:50] ",
-        "2031-08-09T23:43:50.123456Z ",
-        "Aug 09 23:43:50 ",
-        "Aug  9 23:43:50 sut mlc-run[2143]: ",
-        "23:43:50 ",
-        "[   12.345678] ",
-        "1945612345.123456 ",
-        "\x1b[0m\x1b[1;32m",
-    ],
-)
+@pytest.mark.parametrize("prefix", [
+    "> ", "#> ", "# ", "[2031-08-09 23:43:50] ", "2031-08-09T23:43:50.123456Z ", "Aug 09 23:43:50 ",
+    "Aug  9 23:43:50 sut mlc-run[2143]: ", "23:43:50 ", "[   12.345678] ", "1945612345.123456 ", "\x1b[0m\x1b[1;32m",
+])  # fmt: skip
 def test_removes_prefixes_of_every_line(prefix: str) -> None:
     text = textwrap.indent(f"Intel(R) Memory Latency Checker - v3.9a\n{MATRIX}", prefix, lambda _line: True)
     assert values(text, "latency_matrix").items() >= IDLE.items()
@@ -216,21 +190,18 @@ def test_escape_sequences_entities_and_tags() -> None:
     assert (found["local_hit_ns"], found["local_hitm_ns"]) == (41.5, 46.5)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "command"),
-    [
-        ("$ sudo ./mlc --latency_matrix", "sudo ./mlc --latency_matrix"),
-        ("[root@sut ~]# ./mlc --latency_matrix -e", "./mlc --latency_matrix -e"),
-        ("lab@sut:/opt/mlc/Linux$ sudo ./mlc --latency_matrix -r", "sudo ./mlc --latency_matrix -r"),
-        ("(base) lab@sut:Linux$ ./mlc_avx512 --latency_matrix", "./mlc_avx512 --latency_matrix"),
-        ("\u276f mlc --latency_matrix -X", "mlc --latency_matrix -X"),
-        ("#./mlc --latency_matrix", "./mlc --latency_matrix"),
-        ("$: ./mlc --latency_matrix", "./mlc --latency_matrix"),
-        ("PS C:\\mlc> .\\mlc.exe --latency_matrix", ".\\mlc.exe --latency_matrix"),
-        ("> sudo ./tools/mlc --latency_matrix", "sudo ./tools/mlc --latency_matrix"),
-        ("sudo ./mlc --latency_matrix", "sudo ./mlc --latency_matrix"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "command"), [
+    ("$ sudo ./mlc --latency_matrix", "sudo ./mlc --latency_matrix"),
+    ("[root@sut ~]# ./mlc --latency_matrix -e", "./mlc --latency_matrix -e"),
+    ("lab@sut:/opt/mlc/Linux$ sudo ./mlc --latency_matrix -r", "sudo ./mlc --latency_matrix -r"),
+    ("(base) lab@sut:Linux$ ./mlc_avx512 --latency_matrix", "./mlc_avx512 --latency_matrix"),
+    ("\u276f mlc --latency_matrix -X", "mlc --latency_matrix -X"),
+    ("#./mlc --latency_matrix", "./mlc --latency_matrix"),
+    ("$: ./mlc --latency_matrix", "./mlc --latency_matrix"),
+    ("PS C:\\mlc> .\\mlc.exe --latency_matrix", ".\\mlc.exe --latency_matrix"),
+    ("> sudo ./tools/mlc --latency_matrix", "sudo ./tools/mlc --latency_matrix"),
+    ("sudo ./mlc --latency_matrix", "sudo ./mlc --latency_matrix"),
+])  # fmt: skip
 def test_prompts(prompt: str, command: str) -> None:
     read = read_published(f"{prompt}\nIntel(R) Memory Latency Checker - v3.11b\n{MATRIX}lab@sut:~$ \n").read
     (reading,) = read.readings

@@ -95,11 +95,7 @@ def test_tables_below_an_unknown_heading_are_read_or_listed(
     places = list(SECTION.finditer(text))
     for match in sorted({places[choice % len(places)] for choice in choices}, key=lambda choice: -choice.start()):
         indent = " " * (len(match[0]) - len(match[0].lstrip()))
-        line = {
-            "instead": f"{gap}{indent}{heading}",
-            "above": f"{gap}{indent}{heading}\n{match[0]}",
-            "gone": gap,
-        }[how]
+        line = {"instead": f"{gap}{indent}{heading}", "above": f"{gap}{indent}{heading}\n{match[0]}", "gone": gap}[how]
         text = text[: match.start()] + line + text[match.end() :]
     try:
         check(text)

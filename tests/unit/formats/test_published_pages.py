@@ -20,36 +20,19 @@ from tests.readings import PAGES, figures, invented
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = [
-    "jitter",
-    "bandwidth_matrix",
-    "peak_injection_bandwidth",
-    "max_bandwidth",
-    "latency_matrix",
-    "idle_latency",
-    "loaded_latency",
-    "c2c_latency",
-]
+    "jitter", "bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth", "latency_matrix", "idle_latency",
+    "loaded_latency", "c2c_latency",
+]  # fmt: skip
 
 FAULTS = {
-    "arm": {
-        "NOT_GIVEN": 1,
-        "UNPROVED": 1,
-        "HOST_CONTRADICTS": 1,
-        "ARCHITECTURE": 2,
-        "COMMAND_CONTRADICTS": 2,
-    },
+    "arm": {"NOT_GIVEN": 1, "UNPROVED": 1, "HOST_CONTRADICTS": 1, "ARCHITECTURE": 2, "COMMAND_CONTRADICTS": 2},
     "complete": {"UNPROVED": 1, "ORDER": 2},
     "fused_cmdline": {"NOT_GIVEN": 2, "UNPROVED": 1, "HOST_CONTRADICTS": 1, "CMDLINE_DAMAGED": 1, "ORDER": 1},
     "jitter_only": {"HOST_CONTRADICTS": 1, "COMMAND_CONTRADICTS": 2},
     "other_host": {"UNPROVED": 1, "HOST_CONTRADICTS": 1, "ORDER": 1},
-    "placeholders": {
-        "STRAY_TEXT": 1,
-        "PLACEHOLDER": 7,
-        "NOT_GIVEN": 2,
-        "HOST_CONTRADICTS": 1,
-        "COMMAND_CONTRADICTS": 2,
-    },
-}
+    "placeholders": {"STRAY_TEXT": 1, "PLACEHOLDER": 7, "NOT_GIVEN": 2, "HOST_CONTRADICTS": 1,
+                     "COMMAND_CONTRADICTS": 2},
+}  # fmt: skip
 """How many inconsistencies of each code each page was composed with."""
 
 MENDED = {code: count for code, count in FAULTS["fused_cmdline"].items() if code != "CMDLINE_DAMAGED"}
@@ -172,28 +155,20 @@ def test_reports_pages_with_the_same_digits() -> None:
     assert same == {name: ["SAME_FIGURES"] for name in ("fused_cmdline", "other_host")}
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "code", "reason"),
-    [
-        ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 141873 MB/s"),
-        ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 1 reaches node 0"),
-        ("complete", "00500   92.16    30804.6", "00500   92.16    90804.6", "ORDER", "bandwidth rises"),
-        ("complete", "16288", "16289", "COLUMNS_CONTRADICT", "sample 1: 16289, not 16288"),
-        ("complete", "-c 11", "-c 14", "CORE_NOT_ISOLATED", "CPU 14 is not among"),
-        ("complete", "-i 20", "-i 30", "COMMAND_CONTRADICTS", "iterations 30, the output says 20"),
-        ("complete", "x86_64 x86_64 x86_64", "aarch64 aarch64 aarch64", "ARCHITECTURE", "aarch64, but"),
-        ("complete", "t7-sut2 4.19.0-21", "t7-sut2 4.19.0-22", "KERNEL_CONTRADICTS", "booted 4.19.0-21"),
-        ("complete", "    ALL Reads        :  83614.2\n", "", "TRUNCATED", "no value for reads"),
-        (
-            "complete",
-            "0       1\n        0        41873.4   19642.7\n        1        19588.2   41790.1\n",
-            "0\n        0        41873.4\n",
-            "SIZES_CONTRADICT",
-            "nodes 0, 1, but bandwidth_matrix has 0",
-        ),
-        ("jitter_only", "core_id:9", "core_id:91", "COMMAND_CONTRADICTS", "CPU 5, the output says 91"),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "code", "reason"), [
+    ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 141873 MB/s"),
+    ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 1 reaches node 0"),
+    ("complete", "00500   92.16    30804.6", "00500   92.16    90804.6", "ORDER", "bandwidth rises"),
+    ("complete", "16288", "16289", "COLUMNS_CONTRADICT", "sample 1: 16289, not 16288"),
+    ("complete", "-c 11", "-c 14", "CORE_NOT_ISOLATED", "CPU 14 is not among"),
+    ("complete", "-i 20", "-i 30", "COMMAND_CONTRADICTS", "iterations 30, the output says 20"),
+    ("complete", "x86_64 x86_64 x86_64", "aarch64 aarch64 aarch64", "ARCHITECTURE", "aarch64, but"),
+    ("complete", "t7-sut2 4.19.0-21", "t7-sut2 4.19.0-22", "KERNEL_CONTRADICTS", "booted 4.19.0-21"),
+    ("complete", "    ALL Reads        :  83614.2\n", "", "TRUNCATED", "no value for reads"),
+    ("complete", "0       1\n        0        41873.4   19642.7\n        1        19588.2   41790.1\n",
+     "0\n        0        41873.4\n", "SIZES_CONTRADICT", "nodes 0, 1, but bandwidth_matrix has 0"),
+    ("jitter_only", "core_id:9", "core_id:91", "COMMAND_CONTRADICTS", "CPU 5, the output says 91"),
+])  # fmt: skip
 def test_finds_contradictions(name: str, old: str, new: str, code: str, reason: str) -> None:
     text = text_of(name)
     assert text.count(old) == 1
@@ -202,15 +177,12 @@ def test_finds_contradictions(name: str, old: str, new: str, code: str, reason: 
     assert [item for item in found - before if item[0] == code and reason in item[1]]
 
 
-@pytest.mark.parametrize(
-    ("written", "fault"),
-    [
-        ("isolcpus=2-N", None),
-        ("isolcpus=domain,2-13,16-27 isolcpus=managed_irq,2-3", None),
-        ("isolcpus=managed_irq,2-N", "CORE_NOT_ISOLATED"),
-        ("isolcpus=all", "CMDLINE_DAMAGED"),
-    ],
-)
+@pytest.mark.parametrize(("written", "fault"), [
+    ("isolcpus=2-N", None),
+    ("isolcpus=domain,2-13,16-27 isolcpus=managed_irq,2-3", None),
+    ("isolcpus=managed_irq,2-N", "CORE_NOT_ISOLATED"),
+    ("isolcpus=all", "CMDLINE_DAMAGED"),
+])  # fmt: skip
 def test_isolcpus_of_a_page_is_read_as_the_kernel_reads_it(written: str, fault: str | None) -> None:
     text = text_of("complete").replace("isolcpus=2-13,16-27", written)
     codes = {item.code for item in read_published(text).read.inconsistencies}

@@ -83,18 +83,15 @@ Delay	(ns)	MB/sec
 IDLE = "Each iteration took 31.0 base frequency clocks (\t12.4\tns)\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "output", "reason"),
-    [
-        ("--bandwidth_matrix -W2", NODES, "-W2: traffic of reads and writes, not of reads alone"),
-        ("--bandwidth_matrix -R", NODES, None),
-        ("--loaded_latency -d0 -W10", DELAYED, "-W10: traffic of reads and writes, not of reads alone"),
-        ("--loaded_latency -d0 -b2g", DELAYED, None),
-        ("--idle_latency -b20480", IDLE, "-b20480: caches may hold a buffer of 20 MiB"),
-        ("--idle_latency -b10m -L", IDLE, "-b10m: caches may hold a buffer of 10 MiB"),
-        ("--idle_latency -b1g", IDLE, None),
-    ],
-)
+@pytest.mark.parametrize(("options", "output", "reason"), [
+    ("--bandwidth_matrix -W2", NODES, "-W2: traffic of reads and writes, not of reads alone"),
+    ("--bandwidth_matrix -R", NODES, None),
+    ("--loaded_latency -d0 -W10", DELAYED, "-W10: traffic of reads and writes, not of reads alone"),
+    ("--loaded_latency -d0 -b2g", DELAYED, None),
+    ("--idle_latency -b20480", IDLE, "-b20480: caches may hold a buffer of 20 MiB"),
+    ("--idle_latency -b10m -L", IDLE, "-b10m: caches may hold a buffer of 10 MiB"),
+    ("--idle_latency -b1g", IDLE, None),
+])  # fmt: skip
 @pytest.mark.parametrize("shown", ["Command line parameters: {}\n\n{}", "$ ./mlc {}\n{}"])
 def test_options_that_measure_something_else_are_not_read_as_it(
     options: str, output: str, reason: str | None, shown: str
@@ -109,47 +106,39 @@ def test_options_that_measure_something_else_are_not_read_as_it(
         assert options in " ".join([reading.command or "", *reading.notes])
 
 
-@pytest.mark.parametrize(
-    ("banner", "version"),
-    [
-        ("Intel(R) Memory Latency Checker - v3.11a", "3.11a"),
-        ("Intel(R) Memory Latency Checker v3.1", "3.1"),
-        ("Intel(R) Memory Latency Checker - v3.9-internal", "3.9-internal"),
-        ("Intel(R) Memory Latency Checker - v3.11b (internal)", "3.11b"),
-        ("Intel(R) Memory Latency Checker (for Internal Use Only) - v3.6-internal", "3.6-internal"),
-        (
-            "Intel(R) Memory Latency Checker (for Internal Use Only) - v3.12-rc01-private-internal",
-            "3.12-rc01-private-internal",
-        ),
-        ("Intel(R) Memory Latency Checker (Intel(R) MLC) \u2013 v3.10", "3.10"),
-        ("Intel(R) Memory Latency Checker [internal build] \u2014 v3.12", "3.12"),
-        ("Intel(R) Memory Latency Checker, v3.11", "3.11"),
-        ("Memory Latency Checker: Version 3.9a", "3.9a"),
-        ("Memory Latency Checker, a tool", None),
-    ],
-)
+@pytest.mark.parametrize(("banner", "version"), [
+    ("Intel(R) Memory Latency Checker - v3.11a", "3.11a"),
+    ("Intel(R) Memory Latency Checker v3.1", "3.1"),
+    ("Intel(R) Memory Latency Checker - v3.9-internal", "3.9-internal"),
+    ("Intel(R) Memory Latency Checker - v3.11b (internal)", "3.11b"),
+    ("Intel(R) Memory Latency Checker (for Internal Use Only) - v3.6-internal", "3.6-internal"),
+    ("Intel(R) Memory Latency Checker (for Internal Use Only) - v3.12-rc01-private-internal",
+     "3.12-rc01-private-internal"),
+    ("Intel(R) Memory Latency Checker (Intel(R) MLC) \u2013 v3.10", "3.10"),
+    ("Intel(R) Memory Latency Checker [internal build] \u2014 v3.12", "3.12"),
+    ("Intel(R) Memory Latency Checker, v3.11", "3.11"),
+    ("Memory Latency Checker: Version 3.9a", "3.9a"),
+    ("Memory Latency Checker, a tool", None),
+])  # fmt: skip
 def test_versions_of_banners(banner: str, version: str | None) -> None:
     (reading,) = read_published(f"{banner}\n{HEADINGS}       0        41873.4   19642.7\n").read.readings
     assert reading.instrument == ("Intel MLC" if version is None else f"Intel MLC {version}")
 
 
-@pytest.mark.parametrize(
-    ("what", "rows", "found"),
-    [
-        ("latency", ("0 91.7 148.3", "1 147.2 92.4"), []),
-        ("latency", ("0 130.1 220.4 120.9", "1 221.0 131.2 241.7"), []),  # node 2 is HBM without CPUs
-        ("latency", ("0 91.7 148.3 95.1", "1 147.2 92.4 160.2", "2 - - -"), []),
-        ("latency", ("0 260.3 148.3", "1 330.8 92.4"), []),  # node 0 has slower memory of its own
-        ("latency", ("0 101.2 99.8", "1 99.9 100.7"), []),  # clusters of one socket, within noise
-        ("latency", ("0 191.7 148.3", "1 147.2 92.4"), ["node 1 reaches node 0 with 147.2 ns, node 0 itself"]),
-        ("bandwidth", ("0 230000.1 120000.4 510000.9", "1 120001.0 230001.2 121001.7"), []),
-        ("bandwidth", ("0 230000.1 380000.4", "- - -"), []),  # Arm: node 1 is the memory of a GPU
-        ("bandwidth", ("0 19873.4 59642.7", "1 18588.2 141790.1"), []),  # node 0 has one module
-        ("bandwidth", ("0 141873.4 79642.7", "1 19588.2 24790.1"), []),  # node 1 has few CPUs
-        ("bandwidth", ("0 41873.4 41990.7", "1 41588.2 41790.1"), []),
-        ("bandwidth", ("0 41873.4 119642.7", "1 19588.2 41790.1"), ["node 0 reaches node 1 with 119643 MB/s, node 1"]),
-    ],
-)
+@pytest.mark.parametrize(("what", "rows", "found"), [
+    ("latency", ("0 91.7 148.3", "1 147.2 92.4"), []),
+    ("latency", ("0 130.1 220.4 120.9", "1 221.0 131.2 241.7"), []),  # node 2 is HBM without CPUs
+    ("latency", ("0 91.7 148.3 95.1", "1 147.2 92.4 160.2", "2 - - -"), []),
+    ("latency", ("0 260.3 148.3", "1 330.8 92.4"), []),  # node 0 has slower memory of its own
+    ("latency", ("0 101.2 99.8", "1 99.9 100.7"), []),  # clusters of one socket, within noise
+    ("latency", ("0 191.7 148.3", "1 147.2 92.4"), ["node 1 reaches node 0 with 147.2 ns, node 0 itself"]),
+    ("bandwidth", ("0 230000.1 120000.4 510000.9", "1 120001.0 230001.2 121001.7"), []),
+    ("bandwidth", ("0 230000.1 380000.4", "- - -"), []),  # Arm: node 1 is the memory of a GPU
+    ("bandwidth", ("0 19873.4 59642.7", "1 18588.2 141790.1"), []),  # node 0 has one module
+    ("bandwidth", ("0 141873.4 79642.7", "1 19588.2 24790.1"), []),  # node 1 has few CPUs
+    ("bandwidth", ("0 41873.4 41990.7", "1 41588.2 41790.1"), []),
+    ("bandwidth", ("0 41873.4 119642.7", "1 19588.2 41790.1"), ["node 0 reaches node 1 with 119643 MB/s, node 1"]),
+])  # fmt: skip
 def test_memory_is_not_nearer_to_other_nodes(what: str, rows: tuple[str, ...], found: list[str]) -> None:
     heading = {
         "latency": "Measuring idle latencies (in ns)...",
@@ -205,49 +194,24 @@ def test_output_without_final_newline_is_complete() -> None:
     assert reading.values == read_published(text).read.readings[0].values
 
 
-@pytest.mark.parametrize(
-    ("rows", "cells", "missing"),
-    [
-        ("       0  61013.5 28804.4\n       1  28790.3 60998.2\n", ((61013.5, 28804.4), (28790.3, 60998.2)), ()),
-        ("       0  61013.5 28804.4\n       1        -       -\n", ((61013.5, 28804.4),), ()),
-        (
-            "       0  61013.5 28804.4\n       1  28790.3\n",
-            ((61013.5, 28804.4), (28790.3, None)),
-            ("row 1: cut off after 1 of 2 numbers",),
-        ),
-        (
-            "       0  61013.5\n       1  28790.3 60998.2\n",
-            ((28790.3, 60998.2),),
-            ("row 0: not 2 numbers: '0  61013.5'",),
-        ),
-        (
-            "       0  61013.5 2b804.4\n       1  28790.3 60998.2\n",
-            ((28790.3, 60998.2),),
-            ("row 0: not 2 numbers: '0  61013.5 2b804.4'",),
-        ),
-        (
-            "       0  61013.5 28804.4 1.0\n       1  28790.3 60998.2\n",
-            ((28790.3, 60998.2),),
-            ("row 0: not 2 numbers: '0  61013.5 28804.4 1.0'",),
-        ),
-        (
-            "       0  61013.5 28804.4\n       0  11111.1 22222.2\n       1  28790.3 60998.2\n",
-            ((28790.3, 60998.2),),
-            ("row 0: printed twice",),
-        ),
-        (
-            "       0  61013.5 28804.4\n    8192  28790.3 60998.2\n",
-            ((61013.5, 28804.4),),
-            ("row 8192: CPUs and nodes up to 8191 are read",),
-        ),
-        (
-            "       0  61013.5 nan\n       1  28790.3 60998.2\n",
-            ((28790.3, 60998.2),),
-            ("row 0: not 2 numbers: '0  61013.5 nan'",),
-        ),
-        ("       0  -1.0 2.0\n       1  1e99 60998.2\n", None, None),
-    ],
-)
+@pytest.mark.parametrize(("rows", "cells", "missing"), [
+    ("       0  61013.5 28804.4\n       1  28790.3 60998.2\n", ((61013.5, 28804.4), (28790.3, 60998.2)), ()),
+    ("       0  61013.5 28804.4\n       1        -       -\n", ((61013.5, 28804.4),), ()),
+    ("       0  61013.5 28804.4\n       1  28790.3\n", ((61013.5, 28804.4), (28790.3, None)),
+     ("row 1: cut off after 1 of 2 numbers",)),
+    ("       0  61013.5\n       1  28790.3 60998.2\n", ((28790.3, 60998.2),), ("row 0: not 2 numbers: '0  61013.5'",)),
+    ("       0  61013.5 2b804.4\n       1  28790.3 60998.2\n", ((28790.3, 60998.2),),
+     ("row 0: not 2 numbers: '0  61013.5 2b804.4'",)),
+    ("       0  61013.5 28804.4 1.0\n       1  28790.3 60998.2\n", ((28790.3, 60998.2),),
+     ("row 0: not 2 numbers: '0  61013.5 28804.4 1.0'",)),
+    ("       0  61013.5 28804.4\n       0  11111.1 22222.2\n       1  28790.3 60998.2\n", ((28790.3, 60998.2),),
+     ("row 0: printed twice",)),
+    ("       0  61013.5 28804.4\n    8192  28790.3 60998.2\n", ((61013.5, 28804.4),),
+     ("row 8192: CPUs and nodes up to 8191 are read",)),
+    ("       0  61013.5 nan\n       1  28790.3 60998.2\n", ((28790.3, 60998.2),),
+     ("row 0: not 2 numbers: '0  61013.5 nan'",)),
+    ("       0  -1.0 2.0\n       1  1e99 60998.2\n", None, None),
+])  # fmt: skip
 def test_only_complete_rows_are_read(
     rows: str, cells: tuple[tuple[float | None, ...], ...] | None, missing: tuple[str, ...] | None
 ) -> None:
@@ -265,31 +229,25 @@ def test_only_complete_rows_are_read(
     ] * bool(missing)
 
 
-@pytest.mark.parametrize(
-    ("unit", "value"),
-    [
-        ("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", 1000.5),
-        ("Bandwidths are in MB/sec (1 MB/sec = 1,048,576 Bytes/sec)", 1000.5 * 1.048576),
-        ("Bandwidths are in MiB/sec", 1000.5 * 1.048576),
-        ("Bandwidths are in GB/sec", 1000500.0),
-        ("Bandwidths are in KB/sec", 1.0005),
-    ],
-)
+@pytest.mark.parametrize(("unit", "value"), [
+    ("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", 1000.5),
+    ("Bandwidths are in MB/sec (1 MB/sec = 1,048,576 Bytes/sec)", 1000.5 * 1.048576),
+    ("Bandwidths are in MiB/sec", 1000.5 * 1.048576),
+    ("Bandwidths are in GB/sec", 1000500.0),
+    ("Bandwidths are in KB/sec", 1.0005),
+])  # fmt: skip
 def test_bandwidth_units(unit: str, value: float) -> None:
     text = HEADINGS.replace("Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)", unit)
     (reading,) = read_published(text + "       0  1000.5 -\n").read.readings
     assert reading.values.fields()["bandwidth_mb_s"][0][0] == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"cpu_node": 0, "memory_node": 0, "latency_ns": 91.5},
-        {"cpu_node": "0", "memory_node": 0, "bandwidth_mb_s": 1000.5},
-        {"cpu_node": 0, "memory_node": 0, "bandwidth_mb_s": "1000.5"},
-        {"cpu_node": 0, "bandwidth_mb_s": 1000.5},
-    ],
-)
+@pytest.mark.parametrize("row", [
+    {"cpu_node": 0, "memory_node": 0, "latency_ns": 91.5},
+    {"cpu_node": "0", "memory_node": 0, "bandwidth_mb_s": 1000.5},
+    {"cpu_node": 0, "memory_node": 0, "bandwidth_mb_s": "1000.5"},
+    {"cpu_node": 0, "bandwidth_mb_s": 1000.5},
+])  # fmt: skip
 def test_a_stored_table_of_another_form_is_refused(row: dict[str, Any]) -> None:
     (reading,) = read_published(f"{HEADINGS}       0  1000.5\n").read.readings
     raw = reading.model_dump(mode="json")
@@ -400,21 +358,12 @@ def test_an_interval_lasts_as_long_as_its_executions(interval: int, where: list[
     assert [inconsistency.where for inconsistency in found.inconsistencies] == where
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n\n",
-        "\x00\xff",
-        "nothing of interest\n",
-        "0 1 2 3\n",
-        "Intel(R) Memory Latency Checker - v3.9\nCommand line parameters: --help\n",
-        "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy:          45231.2     0.03\n",
-        ":: " * 1000,
-        "x" * (MAX_CHARACTERS + 1),
-    ],
-    ids=range(9),
-)
+@pytest.mark.parametrize("text", [
+    "", "\n\n", "\x00\xff", "nothing of interest\n", "0 1 2 3\n",
+    "Intel(R) Memory Latency Checker - v3.9\nCommand line parameters: --help\n",
+    "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy:          45231.2     0.03\n", ":: " * 1000,
+    "x" * (MAX_CHARACTERS + 1),
+], ids=range(9))  # fmt: skip
 def test_rejects_other_texts(text: str) -> None:
     with pytest.raises(InputError, match=r"^not a published calibration page|^at most 8388608 characters"):
         read_published(text)

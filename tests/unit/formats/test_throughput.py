@@ -80,16 +80,13 @@ def test_columns_may_be_in_any_order_with_others_a_byte_order_mark_and_no_unit(f
     assert (key, row.values, row.unit) == ((("a",), "ip4, 64b"), [3.0], None)
 
 
-@pytest.mark.parametrize(
-    ("time", "day"),
-    [
-        ("2026-01-31", date(2026, 1, 31)),
-        ("2026-01-31T23:30:00", date(2026, 1, 31)),
-        ("2026-01-31 23:30:00Z", date(2026, 1, 31)),
-        ("2026-02-01T00:30:00+01:00", date(2026, 1, 31)),
-        ("2026-01-31T23:30:00-05:00", date(2026, 2, 1)),
-    ],
-)
+@pytest.mark.parametrize(("time", "day"), [
+    ("2026-01-31", date(2026, 1, 31)),
+    ("2026-01-31T23:30:00", date(2026, 1, 31)),
+    ("2026-01-31 23:30:00Z", date(2026, 1, 31)),
+    ("2026-02-01T00:30:00+01:00", date(2026, 1, 31)),
+    ("2026-01-31T23:30:00-05:00", date(2026, 2, 1)),
+])  # fmt: skip
 def test_times_are_nights_in_utc_wherever_the_controller_is(
     file: Path, time: str, day: date, time_zone: Callable[[str], None]
 ) -> None:
@@ -97,26 +94,23 @@ def test_times_are_nights_in_utc_wherever_the_controller_is(
     assert days_of(read(file, f"{HEAD}a,ip4,{time},1,Mpps\n")) == [day]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", ":1: no column sut, test, time, value; expected a header"),
-        ("sut,test,value\n", ":1: no column time;"),
-        ("sut,test,time,value,value\n", ":1: column value twice"),
-        (f"{HEAD}a,ip4,2026-01-01,1,Mpps\n\na,ip4,2026-13-01,1,Mpps\n", ":4: time '2026-13-01', expected one such as"),
-        (f"{HEAD}a,ip4,0001-01-01T00:00:00+14:00,1,x\n", ":2: time '0001-01-01T00:00:00+14:00', expected"),
-        (f"{HEAD}a,ip4,2026-01-01,fast,Mpps\n", ":2: value 'fast', expected a number"),
-        (f"{HEAD}a,ip4,2026-01-01,nan,Mpps\n", ":2: value 'nan', expected a number"),
-        (f"{HEAD}a,ip4,2026-01-01,1_0,Mpps\n", ":2: value '1_0', expected a number"),
-        (f"{HEAD}a,ip4,2026-01-01,1\n", ":2: 4 columns, expected 5"),
-        (f"{HEAD},ip4,2026-01-01,1,Mpps\n", ":2: no sut"),
-        (f"{HEAD}a,,2026-01-01,1,Mpps\n", ":2: no test"),
-        (f'{HEAD}a,"ip4,2026-01-01,1,Mpps\n', ":2: not valid CSV: unexpected end of data"),
-        (f"{HEAD}a,ip4,2026-01-01,1,Mpps\na,ip4,2026-01-02,1,kpps\n", ":3: ip4 in kpps, but in Mpps at"),
-        (f"{HEAD}a,ip4,2026-01-01,1,Mpps\nb,ip4,2026-01-02,1,\n", ":3: ip4 in no unit, but in Mpps at"),
-        (f"{HEAD}a,ip4,2026-01-01,,Mpps\n", "no value in "),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", ":1: no column sut, test, time, value; expected a header"),
+    ("sut,test,value\n", ":1: no column time;"),
+    ("sut,test,time,value,value\n", ":1: column value twice"),
+    (f"{HEAD}a,ip4,2026-01-01,1,Mpps\n\na,ip4,2026-13-01,1,Mpps\n", ":4: time '2026-13-01', expected one such as"),
+    (f"{HEAD}a,ip4,0001-01-01T00:00:00+14:00,1,x\n", ":2: time '0001-01-01T00:00:00+14:00', expected"),
+    (f"{HEAD}a,ip4,2026-01-01,fast,Mpps\n", ":2: value 'fast', expected a number"),
+    (f"{HEAD}a,ip4,2026-01-01,nan,Mpps\n", ":2: value 'nan', expected a number"),
+    (f"{HEAD}a,ip4,2026-01-01,1_0,Mpps\n", ":2: value '1_0', expected a number"),
+    (f"{HEAD}a,ip4,2026-01-01,1\n", ":2: 4 columns, expected 5"),
+    (f"{HEAD},ip4,2026-01-01,1,Mpps\n", ":2: no sut"),
+    (f"{HEAD}a,,2026-01-01,1,Mpps\n", ":2: no test"),
+    (f'{HEAD}a,"ip4,2026-01-01,1,Mpps\n', ":2: not valid CSV: unexpected end of data"),
+    (f"{HEAD}a,ip4,2026-01-01,1,Mpps\na,ip4,2026-01-02,1,kpps\n", ":3: ip4 in kpps, but in Mpps at"),
+    (f"{HEAD}a,ip4,2026-01-01,1,Mpps\nb,ip4,2026-01-02,1,\n", ":3: ip4 in no unit, but in Mpps at"),
+    (f"{HEAD}a,ip4,2026-01-01,,Mpps\n", "no value in "),
+])  # fmt: skip
 def test_faults_are_named_with_their_line(file: Path, text: str, message: str) -> None:
     assert fault(file, text).startswith(message)
 
@@ -146,20 +140,14 @@ def rate(value: float) -> dict[str, Any]:
     return {"lower": {"rate": {"value": value, "unit": "pps"}}}
 
 
-@pytest.mark.parametrize(
-    ("result", "values"),
-    [
-        (CSIT["result"], {TEST: (12.5e6, "pps")}),
-        (
-            {"type": "ndrpdr", "ndr": rate(9e6), "pdr": rate(10e6)},
-            {f"{TEST} ndr": (9e6, "pps"), f"{TEST} pdr": (10e6, "pps")},
-        ),
-        ({"type": "soak", "critical_rate": rate(8e6)}, {TEST: (8e6, "pps")}),
-        ({"type": "reconf", "loss": {"time": {"value": 0.25, "unit": "s"}}}, {TEST: (0.25, "s")}),
-        ({"type": "hoststack", "bandwidth": {"value": 3e10, "unit": "bps"}}, {TEST: (3e10, "bps")}),
-    ],
-    ids=lambda value: value.get("type", "") if isinstance(value, dict) else None,
-)
+@pytest.mark.parametrize(("result", "values"), [
+    (CSIT["result"], {TEST: (12.5e6, "pps")}),
+    ({"type": "ndrpdr", "ndr": rate(9e6), "pdr": rate(10e6)},
+     {f"{TEST} ndr": (9e6, "pps"), f"{TEST} pdr": (10e6, "pps")}),
+    ({"type": "soak", "critical_rate": rate(8e6)}, {TEST: (8e6, "pps")}),
+    ({"type": "reconf", "loss": {"time": {"value": 0.25, "unit": "s"}}}, {TEST: (0.25, "s")}),
+    ({"type": "hoststack", "bandwidth": {"value": 3e10, "unit": "bps"}}, {TEST: (3e10, "bps")}),
+], ids=lambda value: value.get("type", "") if isinstance(value, dict) else None)  # fmt: skip
 def test_each_type_of_result_of_csit_has_its_value_and_unit(
     tmp_path: Path, result: dict[str, Any], values: dict[str, tuple[float, str]]
 ) -> None:
