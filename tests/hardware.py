@@ -21,22 +21,13 @@ def on_metal(
     context = document.context.parsed
     dimms = tuple(
         Dimm(
-            locator=f"CPU{socket}_DIMM_{letter}1",
-            bank=None,
-            size_bytes=16 << 30,
-            type="DDR4",
-            form_factor="DIMM",
-            data_width_bits=64,
-            total_width_bits=72,
-            ranks=2,
-            speed_mt_s=mt_s,
-            configured_mt_s=mt_s,
-            manufacturer="Example",
-            part="EX-1",
+            locator=f"CPU{socket}_DIMM_{letter}1", bank=None, size_bytes=16 << 30, type="DDR4", form_factor="DIMM",
+            data_width_bits=64, total_width_bits=72, ranks=2, speed_mt_s=mt_s, configured_mt_s=mt_s,
+            manufacturer="Example", part="EX-1",
         )
         for socket in (0, 1)
         for letter in "ABCDEFGH"[:channels]
-    )
+    )  # fmt: skip
     (model, *_) = context.processor.models
     changed = {
         "virtualization": context.virtualization.model_copy(update={"guest": False}),

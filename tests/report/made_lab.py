@@ -96,17 +96,10 @@ def capture(machine: Machine) -> bytes:
         "machine": "x86_64",
     }
     described = {
-        "schema": "sut-context/1",
-        "captured_at": f"{STARTED:%Y-%m-%dT%H:%M:%SZ}",
-        "hostname": "t4-sut1",
-        "uid": 0,
-        "python_version": "3.11.2",
-        "uname": uname,
-        "uname_a": " ".join(uname.values()),
-        "affinity": f"0-{machine.cpus - 1}",
-        "masked": [],
-        "unreadable": [],
-    }
+        "schema": "sut-context/1", "captured_at": f"{STARTED:%Y-%m-%dT%H:%M:%SZ}", "hostname": "t4-sut1", "uid": 0,
+        "python_version": "3.11.2", "uname": uname, "uname_a": " ".join(uname.values()),
+        "affinity": f"0-{machine.cpus - 1}", "masked": [], "unreadable": [],
+    }  # fmt: skip
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=1) as stream,

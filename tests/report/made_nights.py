@@ -139,14 +139,10 @@ def _verdicts(row: Series, analysis: Analysis, value: float, level: float, text:
         change = ContextChange(fact="BIOS", before="Example 1.2", after="Example 1.3", night=NIGHTS[SHIFT])
         found.append(
             _verdict(
-                key,
-                check="drift",
-                outcome="fail",
-                since=NIGHTS[SHIFT],
-                interval=(0.07, 0.09),
+                key, check="drift", outcome="fail", since=NIGHTS[SHIFT], interval=(0.07, 0.09),
                 context_changes=(change,),
             )
-        )
+        )  # fmt: skip
     if (sut, row.metric) == ("t3-sut3", READS):
         waiver = Waived(reason=text or "a fan is replaced", by=text or "ann@example.org", until=date(2026, 2, 1))
         found.append(_verdict(key, check="spread", outcome="pass", since=NIGHTS[SPREAD], waiver=waiver))

@@ -184,13 +184,8 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         context=CapturedContext(parsed=context, capture="context.tar.gz", capture_sha256="ab" * 32),
         facts=facts(context, PROBE.sha256),
         plan=Plan(
-            profile="quick",
-            steps=(),
-            not_planned=(),
-            expected_duration_s=60.0,
-            longest_duration_s=60.0,
-            full_memory_bytes={},
-            traffic_shape=None,
+            profile="quick", steps=(), not_planned=(), expected_duration_s=60.0, longest_duration_s=60.0,
+            full_memory_bytes={}, traffic_shape=None,
         ),
         measurements=measurements,
         not_measured=(
@@ -209,7 +204,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         consistency=cross_checks(measurements),
         readings=(),
         imported=None,
-    )
+    )  # fmt: skip
 
 
 def checked_document(recorded: str = "0.46.json", **changes: Any) -> RunDocument:

@@ -186,21 +186,12 @@ def dimms(*modules: tuple[int, int], empty: int = 0) -> tuple[Dimm, ...]:
     slots = [*modules, *[(0, 0)] * empty]
     return tuple(
         Dimm(
-            locator=f"CPU0_DIMM_{chr(65 + number)}1",
-            bank="NODE 0",
-            size_bytes=32 << 30 if configured else 0,
-            type="DDR5",
-            form_factor="DIMM",
-            data_width_bits=64,
-            total_width_bits=80,
-            ranks=2,
-            speed_mt_s=rated or None,
-            configured_mt_s=configured or None,
-            manufacturer=None,
-            part=None,
+            locator=f"CPU0_DIMM_{chr(65 + number)}1", bank="NODE 0", size_bytes=32 << 30 if configured else 0,
+            type="DDR5", form_factor="DIMM", data_width_bits=64, total_width_bits=80, ranks=2, speed_mt_s=rated or None,
+            configured_mt_s=configured or None, manufacturer=None, part=None,
         )
         for number, (configured, rated) in enumerate(slots)
-    )
+    )  # fmt: skip
 
 
 def nic(**changes: Any) -> Device:

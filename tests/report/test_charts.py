@@ -145,17 +145,11 @@ def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) 
         made.append(TableRow({**nodes, "latency_ns": latency}))
     classes = [
         C2cClass(
-            name=name,
-            pairs=100,
-            measured=16,
-            median_ns=ns,
-            minimum_ns=ns * 0.9,
-            minimum_pair=(0, 1),
-            maximum_ns=ns * 1.2,
-            maximum_pair=(2, 3),
+            name=name, pairs=100, measured=16, median_ns=ns, minimum_ns=ns * 0.9, minimum_pair=(0, 1),
+            maximum_ns=ns * 1.2, maximum_pair=(2, 3),
         )
         for name, ns in zip(NEARNESS, (25.0, 90.0, 180.0), strict=True)
-    ]
+    ]  # fmt: skip
     caches = [range(first, first + per_cache) for first in range(0, count, per_cache)]
     return with_values(found, table=with_rows(found.values, made).table, classes=tuple(classes)), caches
 

@@ -55,16 +55,9 @@ DOCUMENTS = {
 }
 
 SCALES = {
-    "ns": ("ns", 1.0),
-    "µs": ("ns", 1e3),
-    "ms": ("ns", 1e6),
-    "s": ("ns", 1e9),
-    "MHz": ("Hz", 1e6),
-    "GHz": ("Hz", 1e9),
-    "MB/s": ("MB/s", 1.0),
-    "GB/s": ("MB/s", 1e3),
-    "%": ("fraction", 0.01),
-}
+    "ns": ("ns", 1.0), "µs": ("ns", 1e3), "ms": ("ns", 1e6), "s": ("ns", 1e9), "MHz": ("Hz", 1e6), "GHz": ("Hz", 1e9),
+    "MB/s": ("MB/s", 1.0), "GB/s": ("MB/s", 1e3), "%": ("fraction", 0.01),
+}  # fmt: skip
 """What a unit on a page is of which unit of the document."""
 
 

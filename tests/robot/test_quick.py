@@ -156,16 +156,9 @@ def accept(results: Path, sut: str = "sut1", **fields: Any) -> None:
     def bounds(value: float, unit: str, *, upper_only: bool) -> Bounds:
         half = 5.0 * SPREAD
         return Bounds(
-            value=value,
-            lower=None if upper_only else value * exp(-half),
-            upper=value * exp(half),
-            unit=unit,
-            method="nights",
-            why="spread of 20 nights",
-            spread=SPREAD,
-            relative=True,
-            nights=20,
-        )
+            value=value, lower=None if upper_only else value * exp(-half), upper=value * exp(half), unit=unit,
+            method="nights", why="spread of 20 nights", spread=SPREAD, relative=True, nights=20,
+        )  # fmt: skip
 
     name = RunName(testbed="testbed1", sut=sut, id=ACCEPTED_ID)
     acceptance = Acceptance(

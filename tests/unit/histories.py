@@ -66,15 +66,9 @@ def history(
         for number, night in enumerate(nights):
             known = (facts or {}).get(number, known)
             made: NightRun | None = NightRun(
-                testbed=testbed,
-                sut=sut,
-                run_id=run_id(number),
-                night=night,
-                status="complete",
-                directory=f"{testbed}/{sut}/{run_id(number)}",
-                facts=known,
-                reasons=(),
-            )
+                testbed=testbed, sut=sut, run_id=run_id(number), night=night, status="complete",
+                directory=f"{testbed}/{sut}/{run_id(number)}", facts=known, reasons=(),
+            )  # fmt: skip
             if runs is not None and (testbed, sut) == ("lab", "t1") and number in runs:
                 made = runs[number]
             if made is not None:

@@ -127,15 +127,8 @@ MACHINES = {
         packages=4, nodes=4, cores=28, threads=2, node_bytes=192 * GIB, llc_bytes=77 * MIB // 2, l2_bytes=MIB
     ),
     "2x96-smt-2-nodes-2-memory-only": machine(
-        packages=2,
-        nodes=2,
-        cores=96,
-        threads=2,
-        node_bytes=384 * GIB,
-        llc_bytes=32 * MIB,
-        llc_cores=8,
-        l2_bytes=MIB,
+        packages=2, nodes=2, cores=96, threads=2, node_bytes=384 * GIB, llc_bytes=32 * MIB, llc_cores=8, l2_bytes=MIB,
         memory_only_bytes=(128 * GIB, 128 * GIB),
     ),
-}
+}  # fmt: skip
 """Six machines of labs: one per shape of nodes, caches and threads."""

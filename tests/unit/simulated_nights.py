@@ -102,14 +102,10 @@ DEPENDENT: Mapping[str, Noise] = {
 """Normal noise that the targets are for."""
 
 OTHERS: Mapping[str, Noise] = {
-    "Student t, 3 df": Noise(_student),
-    "log-normal": Noise(_lognormal),
-    "outliers, 2 %": Noise(_outliers),
-    "two levels, 50/50": Noise(_two(0.5), flips=True),
-    "two levels, 80/20": Noise(_two(0.2), flips=True),
-    "two levels, 90/10": Noise(_two(0.1), flips=True),
-    "normal, 20 % missing": Noise(_missing),
-}
+    "Student t, 3 df": Noise(_student), "log-normal": Noise(_lognormal), "outliers, 2 %": Noise(_outliers),
+    "two levels, 50/50": Noise(_two(0.5), flips=True), "two levels, 80/20": Noise(_two(0.2), flips=True),
+    "two levels, 90/10": Noise(_two(0.1), flips=True), "normal, 20 % missing": Noise(_missing),
+}  # fmt: skip
 
 NOISES: Mapping[str, Noise] = {**DEPENDENT, **OTHERS}
 

@@ -18,20 +18,10 @@ from calibration.sutprobe.latency import LatencyResult
 FIXTURES: Final = Path(__file__).resolve().parents[1] / "fixtures" / "sutprobe"
 
 EVENT: Final[dict[str, Any]] = {
-    "name": "dram.reads",
-    "pmus": ["uncore_imc_0", "uncore_imc_1"],
-    "cpu": 0,
-    "threads": None,
-    "count": 123456,
-    "scaled": 123456.0,
-    "running_fraction": 1.0,
-    "wall_s": 0.912,
-    "wall_uncertainty_s": 1e-5,
-    "steps": 1.5e7,
-    "hops": None,
-    "background_count": 1234.0,
-    "background_wall_s": 1.0,
-}
+    "name": "dram.reads", "pmus": ["uncore_imc_0", "uncore_imc_1"], "cpu": 0, "threads": None, "count": 123456,
+    "scaled": 123456.0, "running_fraction": 1.0, "wall_s": 0.912, "wall_uncertainty_s": 1e-5, "steps": 1.5e7,
+    "hops": None, "background_count": 1234.0, "background_wall_s": 1.0,
+}  # fmt: skip
 REFUSED: Final[dict[str, Any]] = {
     "name": "core.cycles",
     "pmu": "hardware",

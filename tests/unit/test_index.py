@@ -65,13 +65,9 @@ def night(
     """Return *document* as the run of a night after the first; *run* replaces fields."""
     when = FIRST + timedelta(days=number)
     fields = {
-        "id": f"{when:%Y%m%dT%H%M%SZ}-0a1b",
-        "testbed": testbed,
-        "sut": sut,
-        "started_at": when,
-        "finished_at": when,
+        "id": f"{when:%Y%m%dT%H%M%SZ}-0a1b", "testbed": testbed, "sut": sut, "started_at": when, "finished_at": when,
         **run,
-    }
+    }  # fmt: skip
     made = figure(document, factor) if document.measurements else document
     return made.model_copy(update={"run": made.run.model_copy(update=fields)})
 

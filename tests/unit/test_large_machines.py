@@ -71,17 +71,10 @@ def made(machine: Machine, directory: Path, profile: str = "nightly") -> Made:
         append_record(
             run.directory,
             StepRecord(
-                step=step,
-                round=number,
-                outcome="ok",
-                reason=None,
-                rc=0,
-                started_at=NOW,
-                duration_s=1.0,
-                stderr="",
+                step=step, round=number, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, stderr="",
                 document=found,
             ),
-        )
+        )  # fmt: skip
     document = finish(run.directory, now=NOW)
     assert document.context is not None
     return Made(machine, root, archive, document.context.parsed, run.directory, opened)

@@ -218,18 +218,11 @@ def assembled(folder: Path, *runs: tuple[str, str, bytes | None], reason: str | 
         directory,
         MlcProgramRecord(
             program=MlcProgram(
-                started_at=NOW,
-                archive="mlc.tgz",
-                archive_sha256="ab" * 32,
-                member="Linux/mlc",
-                program_sha256="cd" * 32,
-                form="elf",
-                prefetchers_ok=False,
-                publish=False,
-                reason=reason,
+                started_at=NOW, archive="mlc.tgz", archive_sha256="ab" * 32, member="Linux/mlc",
+                program_sha256="cd" * 32, form="elf", prefetchers_ok=False, publish=False, reason=reason,
             )
         ),
-    )
+    )  # fmt: skip
     for command, outcome, output in runs:
         run = MlcRun(
             started_at=NOW,

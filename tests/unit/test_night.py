@@ -79,19 +79,12 @@ def accepted(
             runs=(name,),
             bounds={
                 metric: Bounds(
-                    value=sum(middle) / len(middle),
-                    lower=lower,
-                    upper=upper,
-                    unit=unit,
-                    method="nights",
-                    why="spread of 9 nights",
-                    spread=0.01,
-                    relative=True,
-                    nights=1,
+                    value=sum(middle) / len(middle), lower=lower, upper=upper, unit=unit, method="nights",
+                    why="spread of 9 nights", spread=0.01, relative=True, nights=1,
                 )
             },
         ),
-    )
+    )  # fmt: skip
     return Baselines(results)
 
 

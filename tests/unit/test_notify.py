@@ -30,16 +30,9 @@ def verdict(
     sut: str, outcome: Outcome, *, check: Check = "limits", metric: str = "m", reason: str = "too slow"
 ) -> NightVerdict:
     return NightVerdict(
-        testbed="t1",
-        sut=sut,
-        run_id=None,
-        night=NIGHT,
-        metric=metric,
-        check=check,
-        outcome=outcome,
-        value=None if metric == "run" else 1.0,
-        reason=reason,
-    )
+        testbed="t1", sut=sut, run_id=None, night=NIGHT, metric=metric, check=check, outcome=outcome,
+        value=None if metric == "run" else 1.0, reason=reason,
+    )  # fmt: skip
 
 
 class Sink(HTTPServer):

@@ -19,20 +19,11 @@ def lasting(factor: float) -> RunDocument:
     )
     steps = tuple(
         Step(
-            id=step,
-            kind="jitter",
-            title=step,
-            argv=("sutprobe",),
-            cpus=(0,),
-            memory_bytes={},
-            tasks=1,
-            expected_duration_s=2.0,
-            setup_s=0.0,
-            longest_duration_s=2.0,
-            deadline_s=30.0,
+            id=step, kind="jitter", title=step, argv=("sutprobe",), cpus=(0,), memory_bytes={}, tasks=1,
+            expected_duration_s=2.0, setup_s=0.0, longest_duration_s=2.0, deadline_s=30.0,
         )
         for step in dict.fromkeys(measurement.step for measurement in measurements)
-    )
+    )  # fmt: skip
     plan = document.plan.model_copy(update={"steps": steps})
     return document.model_copy(update={"measurements": measurements, "plan": plan})
 

@@ -66,18 +66,10 @@ def sut() -> Context:
 
 def step_of(width: str) -> Step:
     return Step(
-        id=f"traffic_shape-{width}",
-        kind="traffic_shape",
-        title="Access pattern",
-        argv=("sutprobe", "bandwidth"),
-        cpus=(0, 1),
-        memory_bytes={},
-        tasks=1,
-        expected_duration_s=7.0,
-        setup_s=0.0,
-        longest_duration_s=7.0,
+        id=f"traffic_shape-{width}", kind="traffic_shape", title="Access pattern", argv=("sutprobe", "bandwidth"),
+        cpus=(0, 1), memory_bytes={}, tasks=1, expected_duration_s=7.0, setup_s=0.0, longest_duration_s=7.0,
         deadline_s=30.0,
-    )
+    )  # fmt: skip
 
 
 def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: tuple[str, ...] = ()) -> RunDocument:
@@ -299,16 +291,9 @@ def test_traffic_hash_covers_only_its_sources(tmp_path: Path) -> None:
 
 def look(mix: str, streams: int, prefetch_bytes: int, width: str, mb_s: float) -> Tried:
     setting = Setting(
-        threads=2,
-        streams=streams,
-        prefetch_bytes=prefetch_bytes,
-        hint="t0" if prefetch_bytes else "none",
-        visit_lines=natural_visit_lines(streams),
-        instruction="vector",
-        width=width,
-        delay=0,
-        buffer_bytes=1 << 26,
-    )
+        threads=2, streams=streams, prefetch_bytes=prefetch_bytes, hint="t0" if prefetch_bytes else "none",
+        visit_lines=natural_visit_lines(streams), instruction="vector", width=width, delay=0, buffer_bytes=1 << 26,
+    )  # fmt: skip
     return Tried(mix=mix, group="0-1@0", setting=setting, bandwidth_mb_s=estimate([[mb_s] * 3], "MB/s"))
 
 

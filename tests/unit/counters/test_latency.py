@@ -17,24 +17,13 @@ def counters(
     events = tuple(
         Counted(
             **{
-                "name": prefix + name,
-                "pmus": ("cpu",),
-                "cpu": None,
-                "threads": 2,
-                "count": round(count or 0),
-                "scaled": count,
-                "running_fraction": 1.0,
-                "wall_s": 1.0,
-                "wall_uncertainty_s": 1e-5,
-                "steps": None,
-                "hops": None,
-                "background_count": None,
-                "background_wall_s": None,
-                **changes,
+                "name": prefix + name, "pmus": ("cpu",), "cpu": None, "threads": 2, "count": round(count or 0),
+                "scaled": count, "running_fraction": 1.0, "wall_s": 1.0, "wall_uncertainty_s": 1e-5, "steps": None,
+                "hops": None, "background_count": None, "background_wall_s": None, **changes,
             }
         )
         for name, count in counts.items()
-    )
+    )  # fmt: skip
     return Counters(background_s=None, events=events, refused=refused)
 
 

@@ -42,14 +42,10 @@ PUBLISHED = Path(os.environ.get("CALIBRATION_PUBLISHED_PAGES", ROOT.parent / "sh
 """Pages that FD.io CSIT published, if somebody has them; they are not in this repository."""
 
 PUBLISHED_FAULTS = {
-    "env_icx__95d52a55b8": FAULTS["jitter_only"],
-    "hsw__0fc7d0b8fb": FAULTS["complete"],
-    "hsw__12c3608c34": FAULTS["fused_cmdline"],
-    "hsw__25a40550e9": FAULTS["other_host"],
-    "hsw__935bc3285b": MENDED,
-    "tsh__2072a56eec": FAULTS["arm"],
-    "zn2__2072a56eec": FAULTS["placeholders"],
-}
+    "env_icx__95d52a55b8": FAULTS["jitter_only"], "hsw__0fc7d0b8fb": FAULTS["complete"],
+    "hsw__12c3608c34": FAULTS["fused_cmdline"], "hsw__25a40550e9": FAULTS["other_host"], "hsw__935bc3285b": MENDED,
+    "tsh__2072a56eec": FAULTS["arm"], "zn2__2072a56eec": FAULTS["placeholders"],
+}  # fmt: skip
 """The composed page with the same kinds of faults."""
 
 
