@@ -378,16 +378,6 @@ def test_invalid_values_are_struck_out_and_shown(document: RunDocument) -> None:
     assert "PLACEMENT_WRONG: 99 of 100 pages checked" in first_screen(tree)
 
 
-def test_valid_values_are_not_struck_out(document: RunDocument) -> None:
-    tree = parsed(page_of(document))
-    assert not [
-        element
-        for element in tree.findall()
-        if isinstance(element, nodes.Element) and "struck" in element.get("classes", [])
-    ]
-    assert "INVALID" not in tree.astext()
-
-
 def test_an_invalid_measurement_marks_its_chart(document: RunDocument) -> None:
     page = page_of(_invalid_matrix(with_nodes(document, 2)), drawn=True)
     assert "PLACEMENT_WRONG" in page.figures["figures/numa.svg"]

@@ -2,7 +2,6 @@
 """Tracing on a page: causes, cost and advice, or why there are none."""
 
 import copy
-import io
 import json
 
 import pytest
@@ -13,7 +12,6 @@ from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.measurements.sut import Sut
 from calibration.report.osnoise import class_share
-from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
 from calibration.sutprobe.tracing import NoiseClass, NoiseName, Traced
@@ -128,11 +126,6 @@ def test_a_refused_trace_is_reported() -> None:
     assert "Cost of tracing" not in text
 
 
-def test_nothing_is_printed_unless_requested() -> None:
-    text = text_of(with_traced(None))
-    assert "traced" not in text
-
-
 @pytest.mark.parametrize("traced", [TRACED, TRACED.model_copy(update={"osnoise": NOISE}), REFUSED])
 def test_document_round_trips(traced: Traced) -> None:
     document = with_traced(traced)
@@ -157,10 +150,3 @@ def test_lost_events_are_flagged(lost: int | None, flags: list[str]) -> None:
         assert isinstance(measurement.values, JitterValues)
         assert measurement.values.gaps.traced == traced
         assert [flag.code for flag in measurement.flags if flag.code == "TRACE_LOST"] == flags
-
-
-def test_the_terminal_says_the_same() -> None:
-    stream = io.StringIO()
-    print_page(page_of(with_traced(TRACED)), stream, full=True)
-    text = " ".join(stream.getvalue().split())
-    assert "Move interrupts off isolated CPUs" in text

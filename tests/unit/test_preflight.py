@@ -213,7 +213,6 @@ OTHER = [
     ("module_blacklist=a", "module_blacklist=a module_blacklist=b",
      ["module_blacklist=a: repeated as module_blacklist=b"]),
     ("hugepages=4", "hugepages=8", ["hugepages=4 for the default size: found hugepages=8 for the default size"]),
-    ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # a flag, without a list
     ("isolcpus=managed_irq,0-N", "isolcpus=managed_irq,N", ["isolcpus=managed_irq,0-N: found isolcpus=managed_irq,N"]),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=two", ["isolcpus=2-3: repeated as isolcpus=two"]),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2", ["isolcpus=2-3: repeated as isolcpus=2"]),

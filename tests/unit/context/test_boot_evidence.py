@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from calibration.commands.context import summary
 from calibration.context import load
 from calibration.context.boot_evidence import EVIDENCE
 
@@ -175,10 +174,3 @@ def test_each_parameter_is_tried_both_ways():
         for cases in (AS_ASKED, NOT_AS_ASKED):
             tried = " ".join(case[0] for case in cases).replace("-", "_")
             assert any(name in tried for name in evidence.parameters), evidence.parameters
-
-
-def test_the_summary_has_them(make_root):
-    tree = FOUR | {"/proc/cmdline": "nosmt", SMT: "on"}
-    context = load(make_root({path: text + "\n" for path, text in tree.items()}))
-    assert "Kernel parameters with another effect" in summary(context)
-    assert "nosmt: on;" in summary(context)
