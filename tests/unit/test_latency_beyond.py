@@ -70,7 +70,6 @@ def heavy_tailed(stream: random.Random, _cpu: int, _number: int) -> float:
 
 
 @pytest.mark.parametrize(("latency_ns", "count"), [
-    (noisy(0.01), CPUS),
     (noisy(0.05), CPUS),
     (noisy(0.2), CPUS),
     (noisy(0.01, drift=0.1), CPUS),

@@ -69,8 +69,7 @@ def coverage_of(runs: np.ndarray, estimated: Callable[[np.ndarray], Estimate]) -
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=str)
-@pytest.mark.parametrize("ratio", [0.0, 5.0])
-@pytest.mark.parametrize("between", [0.0, 1.0])
+@pytest.mark.parametrize(("ratio", "between"), [(0.0, 1.0), (5.0, 0.0)])
 def test_interval_and_prediction_hold_as_often_as_claimed(design: Design, ratio: float, between: float) -> None:
     claimed, interval, prediction = coverage_of(runs_of(design, ratio, 2000, between=between), by_round)
     assert claimed >= 0.95
