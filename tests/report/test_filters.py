@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters of templates: formatted numbers, and foreign text that stays text."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,70 +85,43 @@ def test_no_text_ends_a_literal_block(text: str) -> None:
     assert block.astext().rstrip("\n").split("\n")[1:] == wanted
 
 
-@pytest.mark.parametrize(("value", "digits", "text"), [
-    (None, 4, "-"),
-    (0.0, 4, "0"),
-    (97.5234, 4, "97.52"),
-    (118321.04, 4, "118321"),
-    (0.000123456, 3, "0.000123"),
-    (9.9996, 4, "10.000"),
-    (-3.14159, 3, "-3.14"),
-])  # fmt: skip
-def test_significant(value: float | None, digits: int, text: str) -> None:
-    assert units.significant(value, digits) == text
-
-
-@pytest.mark.parametrize(("value", "unit", "text"), [
-    (None, "ns", "-"),
-    (1.2034, "ns", "1.203"),
-    (97.5234, "ns", "97.52"),
-    (139.64, "ns", "139.6"),
-    (118321.04, "MB/s", "118321.0"),
-    (0.5, "ratio", "0.5000"),
-])  # fmt: skip
-def test_value(value: float | None, unit: str, text: str) -> None:
-    assert units.table_value(value, unit) == text
-
-
-@pytest.mark.parametrize(("value", "unit", "text"), [
-    (None, "ns", "-"),
-    (139.64, "ns", "139.6 ns"),
-    (4_123_456.0, "ns", "4.123 ms"),
-    (0.000340, "fraction", "0.0340 %"),
-    (61013.64, "MB/s", "61013.6 MB/s"),
-])  # fmt: skip
-def test_measured(value: float | None, unit: str, text: str) -> None:
-    assert units.measured(value, unit) == text
-
-
-def test_an_interval_names_its_unit_once_or_both_units() -> None:
-    assert units.measured_interval(None, "ns") == "-"
-    assert units.measured_interval((0.0, 1.069e6), "ns") == "0 to 1.069 ms"
-    assert units.measured_interval((96.9, 98.2), "ns") == "96.90 to 98.20 ns"
-    assert units.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
-
-
-@pytest.mark.parametrize(("count", "text"), [
-    (None, "-"),
-    (64, "64 B"),
-    (1 << 15, "32 KiB"),
-    (134217728, "128 MiB"),
-    (24682416 << 10, "23.5 GiB"),
-    (3 << 40, "3 TiB"),
-    (1023, "1023 B"),
-    (56, "56 B"),
-    (1536, "1.50 KiB"),
-])  # fmt: skip
-def test_size(count: int | None, text: str) -> None:
-    assert units.size(count) == text
+FORMATTED = {
+    units.significant: [((None, 4), "-"), ((0.0, 4), "0"), ((97.5234, 4), "97.52"), ((118321.04, 4), "118321"),
+        ((0.000123456, 3), "0.000123"), ((9.9996, 4), "10.000"), ((-3.14159, 3), "-3.14")],
+    units.table_value: [((None, "ns"), "-"), ((1.2034, "ns"), "1.203"), ((97.5234, "ns"), "97.52"),
+        ((139.64, "ns"), "139.6"), ((118321.04, "MB/s"), "118321.0"), ((0.5, "ratio"), "0.5000")],
+    units.measured: [((None, "ns"), "-"), ((139.64, "ns"), "139.6 ns"), ((4_123_456.0, "ns"), "4.123 ms"),
+        ((0.000340, "fraction"), "0.0340 %"), ((61013.64, "MB/s"), "61013.6 MB/s")],
+    units.measured_interval: [((None, "ns"), "-"), (((0.0, 1.069e6), "ns"), "0 to 1.069 ms"),
+        (((96.9, 98.2), "ns"), "96.90 to 98.20 ns"), (((8509.2, 27622.5), "ns"), "8509.2 ns to 27.62 µs")],
+    units.size: [((None,), "-"), ((64,), "64 B"), ((1 << 15,), "32 KiB"), ((134217728,), "128 MiB"),
+        ((24682416 << 10,), "23.5 GiB"), ((3 << 40,), "3 TiB"), ((1023,), "1023 B"), ((56,), "56 B"),
+        ((1536,), "1.50 KiB")],
+    units.time_ns: [((None,), "-"), ((14.23,), "14.2 ns"), ((4.06e6,), "4.06 ms"), ((2100.0,), "2.10 µs"),
+        ((1.5e9,), "1.50 s"), ((0.0,), "0 ns")],
+    units.exact_time_ns: [((200.0,), "200 ns"), ((1000.0,), "1 µs"), ((50_000.0,), "50 µs"), ((1e9,), "1 s")],
+    units.exact_percent: [((0.5,), "50 %"), ((0.99999,), "99.999 %"), ((0.9999999,), "99.99999 %")],
+    units.duration: [((None,), "-"), ((5.23,), "5.2 s"), ((59.96,), "60.0 s"), ((80.0,), "1 min 20 s"),
+        ((7260.0,), "2 h 1 min")],
+    units.frequency: [((None,), "-"), ((2445424099.77,), "2.445 GHz"), ((25e6,), "25.00 MHz"), ((250.0,), "250.0 Hz"),
+        ((1e3,), "1.000 kHz")],
+    units.cpus: [((None,), "-"), (((),), "none"), (((0, 1, 2, 8),), "0-2,8"), (((5,),), "5"), (((3, 1),), "1,3")],
+    units.fixed: [((97.46, 1, 8), "    97.5"), ((None, 1, 8), "       -")],
+    units.level: [(("plateau-106954752", 106954752), "to 102 MiB"), (("L2", 524288), "L2")],
+    units.slug: [(("T3-SUT2",), "t3-sut2"), (("a b/c",), "a-b-c"), (("../..",), "unnamed")],
+    filters.command: [((("sutprobe", "latency", "--at", "1@0"),), "$ sutprobe latency --at 1@0"),
+        ((("a b", "c\n.. raw:: html"),), "$ 'a b' 'c\\n.. raw:: html'")],
+}  # fmt: skip
+"""Arguments and texts of each function."""
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (14.23, "14.2 ns"), (4.06e6, "4.06 ms"), (2100.0, "2.10 µs"), (1.5e9, "1.50 s"), (0.0, "0 ns")],
+    ("function", "arguments", "text"), [(function, *case) for function, cases in FORMATTED.items() for case in cases]
 )
-def test_time_ns(value: float | None, text: str) -> None:
-    assert units.time_ns(value) == text
+def test_values_are_written_as_people_read_them(
+    function: Callable[..., str], arguments: tuple[Any, ...], text: str
+) -> None:
+    assert function(*arguments) == text
 
 
 @pytest.mark.parametrize(("value", "interval", "text"), [
@@ -161,38 +135,6 @@ def test_time_ns(value: float | None, text: str) -> None:
 def test_plus_minus(value: float, interval: tuple[float, float] | None, text: str | None) -> None:
     shown = SimpleNamespace(value=value, unit="ns", interval=interval)
     assert units.plus_minus(shown) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(200.0, "200 ns"), (1000.0, "1 µs"), (50_000.0, "50 µs"), (1e9, "1 s")])
-def test_exact_time_ns(value: float, text: str) -> None:
-    assert units.exact_time_ns(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.5, "50 %"), (0.99999, "99.999 %"), (0.9999999, "99.99999 %")])
-def test_exact_percent(value: float, text: str) -> None:
-    assert units.exact_percent(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (5.23, "5.2 s"), (59.96, "60.0 s"), (80.0, "1 min 20 s"), (7260.0, "2 h 1 min")]
-)
-def test_duration(value: float | None, text: str) -> None:
-    assert units.duration(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (2445424099.77, "2.445 GHz"), (25e6, "25.00 MHz"), (250.0, "250.0 Hz"), (1e3, "1.000 kHz")],
-)
-def test_frequency(value: float | None, text: str) -> None:
-    assert units.frequency(value) == text
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"), [(None, "-"), ((), "none"), ((0, 1, 2, 8), "0-2,8"), ((5,), "5"), ((3, 1), "1,3")]
-)
-def test_cpus(numbers: tuple[int, ...] | None, text: str) -> None:
-    assert units.cpus(numbers) == text
 
 
 def test_half_width_and_its_number() -> None:
@@ -210,11 +152,6 @@ def test_spreads_of_rounds_placements_and_windows() -> None:
     assert units.spreads(estimate([[100.0]], "ns")) == "- / - / -"
 
 
-def test_fixed_aligns_values_and_gaps() -> None:
-    assert units.fixed(97.46, 1, 8) == "    97.5"
-    assert units.fixed(None, 1, 8) == "       -"
-
-
 def test_long_times_of_a_table_share_a_larger_unit() -> None:
     rows = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
     assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))
@@ -223,21 +160,6 @@ def test_long_times_of_a_table_share_a_larger_unit() -> None:
     assert in_rounds.prediction == pytest.approx((19, 23))
     mixed: list[list[Any]] = [["a", estimate([[20_000.0]], "ns")], ["b", estimate([[20.0]], "ns")]]
     assert [row[1].unit for row in units.readable(mixed)] == ["ns", "ns"]
-
-
-def test_level_without_a_cache_is_named_by_its_end() -> None:
-    assert units.level("plateau-106954752", 106954752) == "to 102 MiB"
-    assert units.level("L2", 524288) == "L2"
-
-
-def test_the_command_is_the_argv_quoted_for_a_shell() -> None:
-    assert filters.command(("sutprobe", "latency", "--at", "1@0")) == "$ sutprobe latency --at 1@0"
-    assert filters.command(("a b", "c\n.. raw:: html")) == "$ 'a b' 'c\\n.. raw:: html'"
-
-
-@pytest.mark.parametrize(("text", "name"), [("T3-SUT2", "t3-sut2"), ("a b/c", "a-b-c"), ("../..", "unnamed")])
-def test_slug(text: str, name: str) -> None:
-    assert units.slug(text) == name
 
 
 def test_parts_missing_for_the_same_reason_are_combined() -> None:
