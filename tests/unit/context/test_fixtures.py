@@ -140,44 +140,10 @@ def test_smt_switched_off_leaves_one_thread():
     assert (context.topology.smt_control, context.topology.smt_active) == ("off", False)
 
 
-def test_isolated_cpus_and_their_interrupts():
-    context = by_name("x86_64-isolated")
-    isolation = context.isolation
-    assert context.isolated_cpus == isolation.nohz_full == isolation.rcu_nocbs == isolation.managed_irq == (2, 3, 6, 7)
-    assert isolation.isolcpus_text == "managed_irq,domain,2-3,6-7"
-    assert isolation.irqaffinity == (0, 1)
-    by_thread = {thread.name: thread for thread in isolation.threads}
-    assert by_thread["ksoftirqd/2"].per_cpu_kernel
-    assert by_thread["kcompactd0"].kernel
-    assert not by_thread["kcompactd0"].per_cpu_kernel
-    assert by_thread["sleep"].allowed == (2,)
-    assert by_thread["sleep"].kernel is False
-    assert "ksoftirqd/0" not in by_thread
-    pool = context.node(1).hugepages[0]
-    assert (pool.size_bytes, pool.total, pool.free) == (2 << 20, 8, 8)
-
-
-def test_other_architectures():
-    arm, power, mainframe = map(by_name, ("aarch64-four-nodes", "ppc64le-two-nodes", "s390x-four-cpus"))
-    assert (arm.processor.models[0].vendor, arm.processor.models[0].name) == ("ARM", "Neoverse-N1")
-    assert len(arm.nodes) == 4
-    assert power.processor.models[0].name.startswith("POWER9")
-    assert power.caches[0].line_bytes == 128
-    assert mainframe.virtualization.vendor == "KVM"
-    assert mainframe.processor.architecture == "s390x"
-
-
 def test_eight_threads_per_core():
     context = by_name("ppc64le-smt8")
     assert context.topology.threads_per_core == 8
     assert context.siblings(9) == tuple(range(8, 16))
-
-
-def test_riscv():
-    context = by_name("riscv64-two-nodes")
-    assert context.processor.architecture == "riscv64"
-    assert context.clocksource.current == "riscv_clocksource"
-    assert context.caches == ()
 
 
 def test_capture_has_no_serial_numbers(unpack):

@@ -208,11 +208,6 @@ def test_prompts(prompt: str, command: str) -> None:
     assert (reading.command, reading.instrument, read.inconsistencies) == (command, "Intel MLC 3.11b", ())
 
 
-def test_the_version_may_have_a_suffix() -> None:
-    (reading,) = read_published(f"Intel(R) Memory Latency Checker - v3.9a-internal\n{MATRIX}").read.readings
-    assert reading.instrument == "Intel MLC 3.9a-internal"
-
-
 def test_lines_wrapped_by_a_terminal() -> None:
     text = """\
 Measuring idle latencies for random access (in ns)...
