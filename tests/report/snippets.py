@@ -37,7 +37,7 @@ class Block:
         return next(line for line in self.text.splitlines() if line.strip())
 
 
-def _reference(
+def plain_role(
     _name: str, rawtext: str, text: str, _line: int, _inliner: object, *_: object
 ) -> tuple[list[nodes.reference], list[nodes.reference]]:
     return [nodes.reference(rawtext, text)], []
@@ -47,7 +47,7 @@ def _reference(
 def _tree(path: Path) -> nodes.document:
     """Return the tree of a page, without what only Sphinx knows."""
     for name in ("doc", "ref"):
-        roles.register_local_role(name, _reference)
+        roles.register_local_role(name, plain_role)
     tree: nodes.document = publish_doctree(path.read_text(encoding="utf-8"), settings_overrides=SILENT)
     return tree
 

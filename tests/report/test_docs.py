@@ -50,6 +50,7 @@ from calibration.run.records import Record
 from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult
+from tests.report.snippets import plain_role
 from tests.tools import requirements
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -68,17 +69,11 @@ ABOUT_THE_PROJECT = [
 ]
 
 
-def _plain_role(
-    _name: str, rawtext: str, text: str, _line: int, _inliner: object, *_: object
-) -> tuple[list[nodes.reference], list[nodes.reference]]:
-    return [nodes.reference(rawtext, text)], []
-
-
 @pytest.fixture(autouse=True)
 def _sphinx_roles() -> None:
     """Let docutils alone parse references; the build of the site follows them."""
     for name in ("doc", "ref"):
-        roles.register_local_role(name, _plain_role)
+        roles.register_local_role(name, plain_role)
 
 
 @cache

@@ -48,16 +48,6 @@ def with_mixes(document: RunDocument, kinds: tuple[str, ...], factors: dict[str,
 BOTH = ("peak_injection_bandwidth", "max_bandwidth")
 
 
-def separate_links() -> RunDocument:
-    """Return a machine whose links read and write separately: half of a mix's traffic costs its reads nothing."""
-    return with_mixes(recorded(), BOTH, {"3:1": 1.5, "2:1": 2.0, "stream_triad": 2.5, "1:1": 2.0})
-
-
-def reads_slower_than_mixes_read() -> RunDocument:
-    """Return a machine that reads less alone than beside writes: its prefetchers do not follow reads alone."""
-    return with_mixes(recorded(), BOTH, {"1:1": 4.0})
-
-
 def faster_second_memory() -> RunDocument:
     """Return a machine whose node 1 has faster memory, which both nodes reach sooner than that of node 0."""
     document = with_cells(recorded(), "latency_matrix", ((1.0, 0.8), (1.4, 0.5)))
@@ -87,8 +77,10 @@ def invalid_contradiction() -> RunDocument:
 
 POSSIBLE: dict[str, Callable[[], RunDocument]] = {
     "as it was recorded": recorded,
-    "links that read and write separately": separate_links,
-    "mixes that read more than reads alone": reads_slower_than_mixes_read,
+    "links that read and write separately": lambda: with_mixes(
+        recorded(), BOTH, {"3:1": 1.5, "2:1": 2.0, "stream_triad": 2.5, "1:1": 2.0}
+    ),  # half of a mix's traffic costs its reads nothing
+    "mixes that read more than reads alone": lambda: with_mixes(recorded(), BOTH, {"1:1": 4.0}),
     "a second memory that is faster": faster_second_memory,
     "memory without CPUs that gives more": memory_without_cpus,
     "latency that sags before it rises": lambda: with_figures(recorded(), "loaded_latency", 0.5, "points", 2),

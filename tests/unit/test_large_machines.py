@@ -119,15 +119,12 @@ def test_a_capture_is_small_and_complete(either: Made) -> None:
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 def test_plan_of_all_pairs_fits_on_a_command_line(either: Made, profile: str) -> None:
     settings = load_profile(profile)
-    matrix = settings.measurements["c2c_matrix"].model_copy(update={"full_pairs": machine_pairs(either)})
+    pairs = either.machine.cpus * (either.machine.cpus - 1)
+    matrix = settings.measurements["c2c_matrix"].model_copy(update={"full_pairs": pairs})
     everything = settings.model_copy(update={"measurements": {**settings.measurements, "c2c_matrix": matrix}})
     for step in make_plan(either.context, everything).steps:
         assert max(map(len, step.argv)) < ARGUMENT_BYTES // 4
         assert sum(len(word) + 1 for word in step.argv) < ARGUMENT_BYTES
-
-
-def machine_pairs(on: Made) -> int:
-    return on.machine.cpus * (on.machine.cpus - 1)
 
 
 def test_run_has_a_complete_document(either: Made) -> None:

@@ -84,18 +84,13 @@ def test_percentiles_are_by_rounds_only_if_each_round_has_loads_enough() -> None
         assert estimate.placements == 6
         assert estimate.value == pytest.approx(expected, abs=TICK_NS)
     assert by_rounds[99.99] is None, "10,000 loads in a round, 60,000 in all: it takes 36,888"
-    metrics = {metric.name: metric for metric in _metrics(values)}
+    metrics = {metric.name: metric for metric in declaration("load_tail").metrics(values)}
     assert metrics["load_tail.p99_9.latency_ns"].estimator == "derived"
     assert metrics["load_tail.p99_99.latency_ns"].estimator is None
     assert metrics["load_tail.p99_99.latency_ns"].interval is not None
     assert metrics["load_tail.p99_99.latency_ns"].value == pytest.approx(300.0, abs=TICK_NS)
     assert metrics["load_tail.p99_9.latency_ns"].value == pytest.approx(300.0, abs=TICK_NS)
     assert "load_tail.p99_999.latency_ns" not in metrics
-
-
-def _metrics(values: LoadTailValues) -> list[Any]:
-
-    return list(declaration("load_tail").metrics(values))
 
 
 def test_too_few_loads_are_missing_with_the_reason() -> None:

@@ -125,10 +125,6 @@ def _imported() -> RunDocument:
     return document_of(page, raw, source="page.rst", testbed="lab", sut="t1", measured_on=None, now=EPOCH)
 
 
-def _guest() -> RunDocument:
-    return run_document(names=("idle_latency",))
-
-
 def _failed() -> RunDocument:
     document = run_document()
     (check, *_) = document.consistency
@@ -141,7 +137,7 @@ REFUSED = {
     "incomplete": (lambda: on_metal(run_document(names=("idle_latency",), status="incomplete")), "is incomplete"),
     "invalid": (lambda: flagged(measured(), 0, "PLACEMENT_WRONG", "3 of 4 pages"), "Idle latency is invalid"),
     "contradictory": (_failed, "the cross-check of"),
-    "guest": (_guest, "a virtual machine does not prove what its host is"),
+    "guest": (lambda: run_document(names=("idle_latency",)), "a virtual machine does not prove what its host is"),
     "poor": (lambda: measured(good=False), "all are of poor trust"),
     "implausible": (lambda: measured(latency_ns=4000.0), "is not from 40 to 400"),
     "not accepted": (measured, "calibration.cli accept "),
