@@ -155,6 +155,7 @@ def test_reports_pages_with_the_same_digits() -> None:
     ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 141873 MB/s"),
     ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 1 reaches node 0"),
     ("complete", "00500   92.16    30804.6", "00500   92.16    90804.6", "ORDER", "bandwidth rises"),
+    ("complete", "81602.37", "41807.1", "ORDER", "41807.1 MB/s, 50.00 % below the peak"),
     ("complete", "16288", "16289", "COLUMNS_CONTRADICT", "sample 1: 16289, not 16288"),
     ("complete", "-c 11", "-c 14", "CORE_NOT_ISOLATED", "CPU 14 is not among"),
     ("complete", "-i 20", "-i 30", "COMMAND_CONTRADICTS", "iterations 30, the output says 20"),
