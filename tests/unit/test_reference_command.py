@@ -138,7 +138,7 @@ REFUSED = {
     "invalid": (lambda: flagged(measured(), 0, "PLACEMENT_WRONG", "3 of 4 pages"), "Idle latency is invalid"),
     "contradictory": (_failed, "the cross-check of"),
     "guest": (lambda: run_document(names=("idle_latency",)), "a virtual machine does not prove what its host is"),
-    "poor": (lambda: measured(good=False), "all are of poor trust"),
+    "poor": (lambda: measured(good=False), "or only metrics of poor trust"),
     "implausible": (lambda: measured(latency_ns=4000.0), "is not from 40 to 400"),
     "not accepted": (measured, "calibration.cli accept "),
 }
