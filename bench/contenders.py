@@ -19,7 +19,7 @@ from bench import outputs
 from bench.outputs import NotComparedError, Output, document_of
 from calibration.base import units
 from calibration.base.percentiles import percentile
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import level_sizes
 from calibration.measurements.sut import Sut

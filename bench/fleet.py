@@ -31,7 +31,7 @@ from bench.meter import Usage
 from bench.tables import table
 from calibration.base.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError
 from calibration.build import source_sha256
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.measurements.base import Step
 from calibration.nightly.judgement import JUDGEMENT
 from calibration.profiles import load_profile

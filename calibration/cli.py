@@ -135,7 +135,7 @@ def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool
     ROOT is / for this machine, the default, a captured tree, its tar.gz, or a run: a path, or a name in the results
     such as testbed/sut. The references of the results are taken into account (docs/results/references.rst).
     """
-    from calibration.context import load  # noqa: PLC0415 - the parser is only needed here
+    from calibration.context.loader import load  # noqa: PLC0415 - the parser is only needed here
     from calibration.profiles import load_profile  # noqa: PLC0415 - the same
     from calibration.results.kept_shapes import kept_references  # noqa: PLC0415 - the same
     from calibration.run.plan import make_plan, plan_text  # noqa: PLC0415 - the same

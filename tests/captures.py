@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibration.audit.files import open_files
 from calibration.audit.readings import AuditedMachine
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.runner import capture
 
 FIXTURES = Path(__file__).parent / "fixtures" / "context"

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from calibration.context import Context, load
+from calibration.context.loader import load
+from calibration.context.model import Context
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures" / "event_sources"
 DEVICES = "sys/bus/event_source/devices"

@@ -59,7 +59,7 @@ def audit_command(root: str | None, *, results: Path, expect: Path | None, learn
 def _machine(place: Path) -> "AuditedMachine":
     from calibration.audit.files import open_files  # noqa: PLC0415 - as above
     from calibration.audit.readings import AuditedMachine  # noqa: PLC0415
-    from calibration.context import load  # noqa: PLC0415
+    from calibration.context.loader import load  # noqa: PLC0415
 
     return AuditedMachine(load(place), open_files(place))
 

@@ -10,8 +10,8 @@ from typing import Literal
 from calibration.base.errors import InputError
 from calibration.base.tuning import Unrestored, not_restored, unrestored
 from calibration.base.validity import Flag, flag
-from calibration.context import load
 from calibration.context.facts import facts
+from calibration.context.loader import load
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output

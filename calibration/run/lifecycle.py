@@ -11,8 +11,8 @@ from zlib import crc32
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError
 from calibration.base.tuning import SettingChange
-from calibration.context import load
 from calibration.context.facts import differences
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check, refusal

@@ -19,7 +19,7 @@ from bench.outputs import NotComparedError, Output
 from bench.ratios import Spread
 from calibration.base.errors import INTERRUPTED
 from calibration.build import TARGETS, build
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import read_result
 from tests.suts import wait_until

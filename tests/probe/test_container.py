@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from calibration.build import BuiltProbe
-from calibration.context import Context, load
 from calibration.context.confinement import limits
+from calibration.context.loader import load
+from calibration.context.model import Context
 from calibration.finish import finish
 from calibration.measurements.plan import Plan
 from calibration.profiles import load_profile

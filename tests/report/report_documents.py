@@ -23,8 +23,8 @@ from calibration.base.statistics import Estimate
 from calibration.base.statistics import estimate as estimate_of
 from calibration.base.tuning import SettingChange, not_restored, unrestored
 from calibration.base.validity import Flag, Validity, flag, validity
-from calibration.context import load
 from calibration.context.facts import facts
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output

@@ -16,7 +16,7 @@ from docutils import nodes
 
 from calibration.base import units
 from calibration.base.statistics import MIN_COVERAGE
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.loaded_latency import LoadedLatencyValues

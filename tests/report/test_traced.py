@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues

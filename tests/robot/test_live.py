@@ -19,7 +19,7 @@ from report_documents import run_document
 from robot.api import Failure, SkipExecution
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.gates import live
 from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
 from calibration.gates.rules import Result

@@ -8,7 +8,7 @@ import base64
 import os
 from pathlib import Path
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.runner.bundle import packed, sources
 from tests.testbed.guest import Sut

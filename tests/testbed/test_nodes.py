@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.report.page import render
 from calibration.results.layout import CAPTURE, RUN

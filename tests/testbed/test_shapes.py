@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.results.layout import CAPTURE
 from calibration.results.store import read_run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import VERDICT_FAILED
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.results.layout import CAPTURE
 from calibration.results.store import read_run
 from calibration.run.records import StepRecord, records

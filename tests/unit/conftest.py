@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from tests.suts import Sut, simulated_sut
 

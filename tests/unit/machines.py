@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Cache, Context, Core, Node
 
 CAPTURED = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"

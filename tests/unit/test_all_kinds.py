@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from calibration.audit.kinds import read_items
 from calibration.base.bounds import MEMORY_SPARE_BYTES, PARSE_FACTOR
 from calibration.cli import calibration
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.finish import finish
 from calibration.measurements import registry

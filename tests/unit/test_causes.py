@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from calibration.context import load
 from calibration.context.facts import Aspect, facts
+from calibration.context.loader import load
 from calibration.judge.causes import CAUSES, context_changes, differences_from, likely, place_of
 from calibration.measurements import registry
 from calibration.results.history import NightRun

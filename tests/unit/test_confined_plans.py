@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.measurements.plan import Plan
 from calibration.measurements.sut import Sut, machine_flags

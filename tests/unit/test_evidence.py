@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from calibration.base.flags import FLAG_OF_ERROR, FLAGS
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.base import missing_part
 from calibration.measurements.evidence import PagesProof, document_flags, pages_proof, refusal, step_refusal

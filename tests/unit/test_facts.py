@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from calibration.base.tuning import SETTINGS
-from calibration.context import load
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.facts import NOT_KNOWN, differences, fact_value, facts, other_facts, same_fact
+from calibration.context.loader import load
 from calibration.context.model import Context, Dimm, FrequencyPolicy, IdleState
 
 CAPTURES = sorted((Path(__file__).parents[1] / "fixtures" / "context").glob("*.tar.gz"))

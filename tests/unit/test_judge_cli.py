@@ -332,7 +332,13 @@ def test_noise_is_drawn_flat() -> None:
 
 
 def test_trend_avoids_slow_imports() -> None:
-    heavy = ("rich", "docutils", "calibration.measurements.base", "calibration.results.model", "calibration.context")
+    heavy = (
+        "rich",
+        "docutils",
+        "calibration.measurements.base",
+        "calibration.results.model",
+        "calibration.context.model",
+    )
     module = "calibration.report.screens.trend"
     program = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import pytest
 
 from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.judge.limits import read_limits
 from calibration.judge.run import verdicts_of

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate, estimate
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.measurements import declaration, registry, row_of
 from calibration.measurements.base import Choice, Parsed, Step

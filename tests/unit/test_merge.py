@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from calibration.base.errors import BAD_INPUT, GOOD, EnvironmentLacksError, InputError
 from calibration.commands.merging import merge_command
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.finish import finish
 from calibration.judge.night import judge_night
 from calibration.measurements.platform import ShapeReference, platform_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.finish import finish
 from calibration.formats.mlc import MAX_OUTPUT_LINES
 from calibration.measurements import mlc_program as mlc

@@ -12,7 +12,7 @@ import pytest
 
 from calibration.base.cpulists import parse_cpulist
 from calibration.base.errors import EnvironmentLacksError
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Cache, Context, MemorySideCache
 from calibration.finish import finish
 from calibration.measurements.bandwidth_ladder import LEVELS, ladder

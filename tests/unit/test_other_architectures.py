@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import shares
 from calibration.measurements.chase import WARM_HOPS, lap_flags

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import InputError
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context, HugePages
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step

@@ -10,7 +10,7 @@ import pytest
 from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.units import plural
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Step

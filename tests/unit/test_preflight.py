@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.context import load
 from calibration.context.cmdline import parse_cmdline
+from calibration.context.loader import load
 from calibration.context.model import BusyProcess, Context, CpuLoad, Load, Unreadable
 from calibration.measurements.plan import Plan
 from calibration.preflight.agreement import Known, read_known

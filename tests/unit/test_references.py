@@ -14,7 +14,7 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.statistics import estimate
 from calibration.base.validity import flag, validity
 from calibration.cli import plan_command
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context, Dimm
 from calibration.finish import finish
 from calibration.measurements import declaration

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.base import Step
 from calibration.measurements.counted_volume import MEASUREMENT as VOLUME

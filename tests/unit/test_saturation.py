@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_scaling import (

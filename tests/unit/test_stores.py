@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.stores import stores_flags
 

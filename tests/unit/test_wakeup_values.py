@@ -14,7 +14,7 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.base.percentiles import Histogram
 from calibration.base.validity import validity
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context, IdleState
 from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
 from calibration.measurements.sut import Sut

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from calibration.context import load
 from calibration.context.boot_evidence import EVIDENCE
+from calibration.context.loader import load
 
 CPU = "/sys/devices/system/cpu"
 MM = "/sys/kernel/mm"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from calibration.base.cpulists import format_cpulist
-from calibration.context import boot_rules, load
+from calibration.context import boot_rules
 from calibration.context.boot_rules import ALWAYS, RULES, behaviour, versions
 from calibration.context.isolation import parse_kernel_list
+from calibration.context.loader import load
 from calibration.context.model import Isolation
 
 CPU = "/sys/devices/system/cpu"

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.context import context_command, summary
-from calibration.context import ContextError, load, to_contract
+from calibration.context.errors import ContextError
+from calibration.context.loader import load, to_contract
 from tests.unit.context.conftest import FIXTURES
 
 CPU = "/sys/devices/system/cpu"

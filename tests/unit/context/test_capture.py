@@ -13,8 +13,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.context import load
 from calibration.context.firmware import memory_devices, parse_structures
+from calibration.context.loader import load
 from calibration.runner import capture
 from tests.unit.context.test_firmware import END, dimm, structure
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 
 UNIFIED = "31 25 0:27 {top} /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate\n"
 INITIAL = {"cgroup": 4026531835, "ipc": 4026531839, "pid": 4026531836, "user": 4026531837, "uts": 4026531838}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from calibration.context import load
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
+from calibration.context.loader import load
 from calibration.runner import capture
 from tests.unit.context.test_capture import members
 

@@ -6,8 +6,8 @@ import base64
 import pytest
 
 from calibration.audit.cpu_sets import check_cpus
-from calibration.context import load
 from calibration.context.facts import facts
+from calibration.context.loader import load
 from calibration.measurements.sut import none_isolated
 from calibration.profiles import load_profile, parse_profile
 from calibration.report.machine import machine

@@ -7,9 +7,9 @@ import tarfile
 
 import pytest
 
-from calibration.context import load
 from calibration.context.devices import link_text, narrowed_links, speed_gt_s
 from calibration.context.facts import NOT_KNOWN, facts, text_of
+from calibration.context.loader import load
 from calibration.context.resctrl import allocation_text, narrowing_group
 from calibration.context.tree import Tree
 from calibration.context.tuned import is_met

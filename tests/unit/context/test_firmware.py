@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.context import firmware, load
+from calibration.context import firmware
 from calibration.context.firmware import memory_arrays, memory_devices, parse_entry_point, parse_structures
+from calibration.context.loader import load
 from calibration.runner.capture import mask_dmi
 
 END = bytes([127, 4, 0, 0]) + b"\0\0"

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from calibration.commands.context import summary
-from calibration.context import Context, load, to_contract
 from calibration.context.confinement import limits
+from calibration.context.loader import load, to_contract
+from calibration.context.model import Context
 from tests.unit.context.conftest import FIXTURES
 
 ARCHIVES = sorted(FIXTURES.glob("*.tar.gz"))

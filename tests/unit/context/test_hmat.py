@@ -6,9 +6,8 @@ import base64
 import pytest
 
 from calibration.commands.context import summary
-from calibration.context import load
 from calibration.context.facts import facts, other_facts
-from calibration.context.loader import to_contract
+from calibration.context.loader import load, to_contract
 from calibration.runner import capture
 
 NODE = "/sys/devices/system/node"

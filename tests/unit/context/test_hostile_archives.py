@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration.context import ContextError, load
 from calibration.context import tree as tree_module
+from calibration.context.errors import ContextError
+from calibration.context.loader import load
 from calibration.context.tree import Tree
 
 ONLINE = "sys/devices/system/cpu/online"
@@ -205,7 +206,8 @@ def test_unreadable_files_are_listed_up_to_a_bound(tmp_path: Path) -> None:
 BOMB = """
 import resource, sys
 from pathlib import Path
-from calibration.context import ContextError, load
+from calibration.context.errors import ContextError
+from calibration.context.loader import load
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load(Path(sys.argv[1]))

@@ -7,7 +7,7 @@ import pytest
 
 from calibration.audit.cpu_sets import check_cpus
 from calibration.commands.context import summary
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.preflight.cpus import check_isolation_kept
 from calibration.report.machine import machine

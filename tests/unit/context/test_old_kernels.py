@@ -3,7 +3,7 @@
 
 import struct
 
-from calibration.context import load
+from calibration.context.loader import load
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from calibration.base.errors import EnvironmentLacksError
-from calibration.context import load
 from calibration.context.facts import facts
+from calibration.context.loader import load
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.measurements.sut import Sut, confined, machine_flags
 from calibration.profiles import parse_profile

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from calibration.base.comparisons import kind_of_file
-from calibration.context import load
 from calibration.context.facts import text_of
+from calibration.context.loader import load
 from calibration.context.model import CpuSets
 from calibration.context.tuned import is_met
 from calibration.context.tuned_variables import Unknown, Variables, searched

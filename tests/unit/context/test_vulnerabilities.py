@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.context.vulnerabilities import (
     DIRECTORY,
     KNOWN,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.base.errors import InputError
-from calibration.context import load
 from calibration.context.event_sources import parse_format
+from calibration.context.loader import load
 from calibration.context.model import EventAlias, EventSource
 from calibration.counters.encoding import encode, parse_terms
 from calibration.runner import capture

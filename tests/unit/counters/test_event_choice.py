@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.commands.counters import counters_command, numbered, table_text
-from calibration.context import load
+from calibration.context.loader import load
 from calibration.counters.assignment import SAMPLES, assign
 from calibration.counters.encoding import encode
 from calibration.counters.event_choice import choose_events
