@@ -69,7 +69,7 @@ MAX_PROCESSES = 3
 """Processes named for one CPU, busiest first."""
 
 
-def check_foreign_load(context: Context, measured: Collection[int], limit: float) -> Iterator[Finding]:
+def check_background_load(context: Context, measured: Collection[int], limit: float) -> Iterator[Finding]:
     """Yield whether each CPU of *measured*, and each sibling, was busy for at most *limit*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))

@@ -14,7 +14,7 @@ from calibration.measurements.plan import Plan
 from calibration.preflight.agreement import Known, check_agreement, read_known
 from calibration.preflight.checks import Check, checks_of
 from calibration.preflight.clock import check_clock_source
-from calibration.preflight.cpus import check_foreign_load, check_isolation_kept
+from calibration.preflight.cpus import check_background_load, check_isolation_kept
 from calibration.preflight.expectations import Expectations, read_again
 from calibration.preflight.memory import check_free_memory
 from calibration.preflight.tasks import check_tasks
@@ -37,7 +37,7 @@ def evaluate(
     findings = (
         *evaluate_items(expectations.state, AuditedMachine(context, files)),
         *check_isolation_kept(context),
-        *check_foreign_load(context, measured, expectations.background_load_max),
+        *check_background_load(context, measured, expectations.background_load_max),
         *check_free_memory(context, expectations.node_free_bytes, {} if plan is None else plan.full_memory_bytes),
         *check_tasks(context, max((step.tasks for step in steps), default=0)),
         *check_clock_source(context),
