@@ -22,16 +22,16 @@ KEEP_AWAKE = (KeepAwakeThread(cpu=7, node=0, mb_s=299.6), KeepAwakeThread(cpu=9,
 def test_a_page_has_both_latencies_and_the_one_of_record() -> None:
     document = with_nodes(run_document(), 2)
     index = index_of(document, "idle_latency")
-    idle = document.measurements[index].values
-    assert isinstance(idle, IdleLatencyValues)
-    idle, active = scaled(idle.latency_ns, 1.25), idle.latency_ns
+    values = document.measurements[index].values
+    assert isinstance(values, IdleLatencyValues)
+    idle, active = scaled(values.latency_ns, 1.25), values.latency_ns
     beside = {
         "condition": "package_active",
         "package_idle_ns": idle,
         "package_active_ns": active,
         "keep_awake": KEEP_AWAKE[:1],
     }
-    document = replace(document, index, values=idle.model_copy(update=beside))
+    document = replace(document, index, values=values.model_copy(update=beside))
     index = index_of(document, "latency_matrix")
     matrix = document.measurements[index].values
     assert isinstance(matrix, LatencyMatrixValues)
