@@ -159,8 +159,8 @@ def spreads(runs: Sequence[RunDocument]) -> list[tuple[str, ...]]:
         series = [known[key] for key in keys]
         relative = [spread_of(over) / abs(median(over)) for over in series]
         beyond = [abs(b - a) > tolerance * abs(a) for over in series for a, b in combinations(over, 2)]
-        percents = f"{100 * median(relative):.2g}", f"{100 * max(relative):.2g}", f"{100 * fmean(beyond):.1f}"
-        found.append((family, str(len(series)), f"{100 * tolerance:g}", *percents))
+        percents = (f"{float(f'{100 * value:.2g}'):g}" for value in (median(relative), max(relative)))
+        found.append((family, str(len(series)), f"{100 * tolerance:g}", *percents, f"{100 * fmean(beyond):.1f}"))
     return found
 
 

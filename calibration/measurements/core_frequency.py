@@ -28,7 +28,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
-from calibration.measurements.metric_rows import CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
+from calibration.measurements.metric_rows import ALIKE, CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import TableRow
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -172,7 +172,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             "difference of the fastest and the slowest core, by their median",
             "clock",
             better="lower",
-            tolerance=CLOCK_REPEATS,
+            tolerance=ALIKE,
             depends=CLOCKED,
         ),
     )

@@ -38,7 +38,7 @@ from calibration.measurements.chase import (
     latency_of,
     missing_places,
 )
-from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, fraction, latency
+from calibration.measurements.metric_rows import ALIKE, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import TableRow
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -122,7 +122,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             "difference of the slowest and the fastest core, by their median",
             "local_latency",
             better="lower",
-            tolerance=LATENCY_REPEATS,
+            tolerance=ALIKE,
             depends=MEMORY_LOADS,
         ),
     )

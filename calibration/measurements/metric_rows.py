@@ -83,6 +83,7 @@ LATENCY_REPEATS: Final = Tolerance(
 )
 TRANSFER_REPEATS: Final = Tolerance(fraction=0.05, reason="a transfer depends on the cache slice of its address")
 CLOCK_REPEATS: Final = Tolerance(fraction=0.01, reason="a clock that is not throttled repeats within 0.1 %")
+ALIKE: Final = Tolerance(fraction=1.0, reason="equal cores differ by noise, which doubles from run to run")
 DISTURBED: Final = Tolerance(fraction=0.25, reason="the disturbance of a core differs from minute to minute")
 
 
