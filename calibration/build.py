@@ -221,7 +221,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
             return _recorded(final, target)
         shutil.rmtree(final, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as name:
-            work = Path(name) / "kernel"
+            work = Path(name) / "build"
             work.mkdir()
             compile_to(work / SYMBOLS, target)
             if source_sha256() != source:
@@ -251,7 +251,7 @@ def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltProbe]:
 
 def sha256sums(built: Iterable[BuiltProbe]) -> str:
     """Return the contents of ``sutprobe.sha256`` for the programs ``built``."""
-    return "".join(f"{kernel.sha256}  {kernel.target}/{PROGRAM}\n" for kernel in built)
+    return "".join(f"{probe.sha256}  {probe.target}/{PROGRAM}\n" for probe in built)
 
 
 def pack(directory: Path) -> None:
@@ -264,11 +264,11 @@ def pack(directory: Path) -> None:
     built = build_all()
     if sha256sums(built) != SHA256SUMS.read_text(encoding="utf-8"):
         raise EnvironmentLacksError(f"{SHA256SUMS} is not of these sources and this compiler: {built[0].compiler}")
-    for kernel in built:
-        place = directory / kernel.target
+    for probe in built:
+        place = directory / probe.target
         place.mkdir(parents=True)
         for name in (PROGRAM, RECORD):
-            shutil.copy2(kernel.path.with_name(name), place)
+            shutil.copy2(probe.path.with_name(name), place)
 
 
 def prebuilt(directory: Path, target: Target) -> BuiltProbe:

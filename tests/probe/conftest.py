@@ -23,7 +23,7 @@ from tests.tools import emulator
 
 @dataclass(frozen=True)
 class Finished:
-    """What one run of the kernel left."""
+    """What one run of sutprobe left."""
 
     code: int
     document: dict[str, Any]
@@ -107,8 +107,8 @@ def built_riscv64() -> BuiltProbe:
 def native(request: pytest.FixtureRequest) -> Path:
     if platform.machine() not in TARGETS:
         pytest.skip(f"this machine is none that sutprobe is built for: {platform.machine()}")
-    kernel: BuiltProbe = request.getfixturevalue(f"built_{platform.machine()}")
-    return kernel.path
+    built: BuiltProbe = request.getfixturevalue(f"built_{platform.machine()}")
+    return built.path
 
 
 @pytest.fixture(scope="session")
@@ -148,8 +148,8 @@ def emulated(request: pytest.FixtureRequest) -> Probe:
     """Each binary of another architecture, on an emulated processor."""
     if platform.machine() == request.param:
         pytest.skip(f"{request.param} is native here")
-    kernel: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
-    return Probe(emulator(request.param), str(kernel.path))
+    built: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
+    return Probe(emulator(request.param), str(built.path))
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)

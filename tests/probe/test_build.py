@@ -21,8 +21,8 @@ ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
 @pytest.fixture(params=TARGETS)
 def built(request: pytest.FixtureRequest) -> BuiltProbe:
-    kernel: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
-    return kernel
+    of_target: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
+    return of_target
 
 
 def test_binary_is_static_and_for_its_target(built: BuiltProbe) -> None:

@@ -248,7 +248,7 @@ def simulated(kind: Kind, directory: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Walk:
-    """Finds what commands of the native kernel ask for."""
+    """Finds what commands of the native sutprobe ask for."""
 
     native: Path
     cpus: list[int]
