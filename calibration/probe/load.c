@@ -116,7 +116,7 @@ bool load_shape_known(const struct load_shape *shape, struct error *error)
 	const struct load_accounting *a = &load_mixes[shape->mix];
 	const enum load_instruction instruction = shape->instruction;
 	const bool natural = load_visit_lines(shape) == natural_visit(shape->streams);
-	if (!ARCH_STREAMS && !load_widths->kernels[shape->mix][0][0][0])
+	if (!ARCH_STREAMS && !load_widths->kernels->streams[shape->mix][0][0][0])
 		return error_set(error, ERROR_UNSUPPORTED, "--mix %s: this architecture has no non-temporal stores", a->name);
 	if (a->sparse && (shape->streams != 1 || shape->prefetch_bytes != 0 || !natural))
 		return error_set(
@@ -229,6 +229,6 @@ load_kernel load_kernel_find(const struct load_width *width, const struct load_s
 	if (shape->instruction != INSTRUCTION_VECTOR)
 		return load_lines[shape->instruction].kernel;
 	if (visit == natural_visit(shape->streams) && (!prefetch || shape->hint == HINT_T0))
-		return width->kernels[shape->mix][__builtin_ctz(shape->streams)][prefetch][shape->delay > 0];
-	return width->visits[shape->mix][prefetch ? shape->hint : HINT_NONE][__builtin_ctz(visit)];
+		return width->kernels->streams[shape->mix][__builtin_ctz(shape->streams)][prefetch][shape->delay > 0];
+	return width->kernels->visits[shape->mix][prefetch ? shape->hint : HINT_NONE][__builtin_ctz(visit)];
 }

@@ -161,8 +161,12 @@ uint64_t line_reads_delayed(struct load_call *call);
 uint64_t random_reads(struct load_call *call);
 uint64_t random_reads_delayed(struct load_call *call);
 
-/* Arrays of doubles in regular stores, from ascending addresses, in whole lines; every array begins with one. */
-struct load_doubles {
+struct load_kernels {
+	/* [mix][log2 streams][prefetch][delay]; NULL where load_shape_known is false */
+	const load_kernel (*streams)[4][2][2];
+	/* [mix][hint][log2 visit_lines], of any number of streams, with or without delay; NULL where load_shape_known is false */
+	const load_kernel (*visits)[HINTS + 1][3];
+	/* Arrays of doubles in regular stores, from ascending addresses, in whole lines; every array begins with one. */
 	void (*fill)(unsigned char *to, double value, size_t bytes);
 	/* c[i] = b[i] + scalar * a[i] */
 	void (*triad)(unsigned char *c, const unsigned char *b, const unsigned char *a, double scalar, size_t bytes);
@@ -171,11 +175,7 @@ struct load_doubles {
 struct load_width {
 	const char *name;
 	bool (*supported)(void);
-	/* [mix][log2 streams][prefetch][delay]; NULL where load_shape_known is false */
-	const load_kernel (*kernels)[4][2][2];
-	const struct load_doubles *doubles;
-	/* [mix][hint][log2 visit_lines], of any number of streams, with or without delay; NULL where load_shape_known is false */
-	const load_kernel (*visits)[HINTS + 1][3];
+	const struct load_kernels *kernels;
 };
 
 /* Lines taken whole. A processor that has not got the instruction does not run the kernel. */

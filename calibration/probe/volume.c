@@ -81,21 +81,21 @@ static struct part *part_of(const struct generator_thread *thread)
  * passes there were; each reads two arrays and writes one. */
 static void run(const struct generator_thread *thread, struct part *part)
 {
-	const struct load_doubles *doubles = volume.generator.width->doubles;
+	const struct load_kernels *kernels = volume.generator.width->kernels;
 	unsigned char *a = generator_array(thread, 0), *b = generator_array(thread, 1), *c = generator_array(thread, 2);
 	size_t bytes = options.array_bytes;
 	uint64_t passes = options.passes, done = 0;
 	*part = (struct part){.begin = clock_start()};
-	doubles->fill(a, A_FIRST, bytes);
-	doubles->fill(b, B_FIRST, bytes);
-	doubles->fill(c, C_FIRST, bytes);
+	kernels->fill(a, A_FIRST, bytes);
+	kernels->fill(b, B_FIRST, bytes);
+	kernels->fill(c, C_FIRST, bytes);
 	part->filled = clock_stop();
 	atomic_fetch_add(&volume.filled, 1);
 	while (atomic_load_explicit(&volume.filled, memory_order_acquire) < volume.generator.count && !stop_requested())
 		arch_relax();
 	part->triads_begin = clock_start();
 	for (; done < passes && !stop_requested(); done++) {
-		doubles->triad(c, b, a, SCALAR, bytes);
+		kernels->triad(c, b, a, SCALAR, bytes);
 		unsigned char *written = c;
 		c = a;
 		a = written;

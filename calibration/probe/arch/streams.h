@@ -5,9 +5,7 @@
  *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store, where there is one
  *   VECTOR_ADD(a,b)   64-bit lanes added              VECTOR_ALL(x)      x in every lane
  *   VECTOR_TRIAD(b,a,s) b + s * a, of lanes that are doubles
- *   VECTOR_TABLE      name of the table to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
- *   VECTOR_DOUBLES    name of the kernels of doubles to define
- *   VECTOR_VISITS     name of the table of visits to define
+ *   VECTOR_KERNELS    name of the kernels to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
  * A vector may be of a type whose size the compiler does not know (SVE): no arrays of it, no structures with it.
  * Reading one line of four streams in turn, and not four lines of one, keeps more misses in flight: one stream is limited by
  * how far its prefetcher dares to run ahead. */
@@ -209,8 +207,7 @@ KERNELS_OF_MIX(MIX_TRIAD)
 #define ROW(mix)                                                                                                       \
 	[mix] = {ROW_OF_STREAMS(mix, 1), ROW_OF_STREAMS(mix, 2), ROW_OF_STREAMS(mix, 4), ROW_OF_STREAMS(mix, 8)}
 
-extern const load_kernel VECTOR_TABLE[MIXES][4][2][2];
-const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
+static const load_kernel of_streams[MIXES][4][2][2] = {
 	ROW(MIX_READS),
 	ROW(MIX_3_1),
 	ROW(MIX_2_1),
@@ -260,8 +257,7 @@ VISITS_OF_STREAMED(MIX_WRITE_NT)
 	VISIT_ROW(mix, HINT_NONE), VISIT_ROW(mix, HINT_T0), VISIT_ROW(mix, HINT_T1), VISIT_ROW(mix, HINT_NTA)
 #define VISIT_ROWS_OWNED(mix) VISIT_ROWS(mix), VISIT_ROW(mix, HINT_W)
 
-extern const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3];
-const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3] = {
+static const load_kernel of_visits[MIXES][HINTS + 1][3] = {
 	[MIX_READS] = {VISIT_ROWS(MIX_READS)},       [MIX_3_1] = {VISIT_ROWS_OWNED(MIX_3_1)},
 	[MIX_2_1] = {VISIT_ROWS_OWNED(MIX_2_1)},     [MIX_1_1] = {VISIT_ROWS_OWNED(MIX_1_1)},
 	VISIT_ROWS_STREAMED(MIX_STREAM_TRIAD),       VISIT_ROWS_STREAMED(MIX_COPY_NT),
@@ -304,5 +300,5 @@ VECTOR_TARGET static void triad_doubles(unsigned char *c, const unsigned char *b
 		}
 }
 
-extern const struct load_doubles VECTOR_DOUBLES;
-const struct load_doubles VECTOR_DOUBLES = {fill_doubles, triad_doubles};
+extern const struct load_kernels VECTOR_KERNELS;
+const struct load_kernels VECTOR_KERNELS = {of_streams, of_visits, fill_doubles, triad_doubles};

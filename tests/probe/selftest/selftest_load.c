@@ -116,10 +116,10 @@ static bool doubles_right(const struct load_width *width, unsigned char *memory,
 	bool right = true;
 	memset(memory, 0xdb, 3 * (size_t)TEST_BYTES);
 	for (unsigned k = 0; k < 3; k++)
-		width->doubles->fill(arrays[k] + LOAD_LINE_BYTES, k == 1 ? 2 : 1 - (double)k, bytes);
-	width->doubles->triad(arrays[2] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[0] + LOAD_LINE_BYTES, 0.5,
+		width->kernels->fill(arrays[k] + LOAD_LINE_BYTES, k == 1 ? 2 : 1 - (double)k, bytes);
+	width->kernels->triad(arrays[2] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[0] + LOAD_LINE_BYTES, 0.5,
 	                      bytes);
-	width->doubles->triad(arrays[0] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[2] + LOAD_LINE_BYTES, 0.5,
+	width->kernels->triad(arrays[0] + LOAD_LINE_BYTES, arrays[1] + LOAD_LINE_BYTES, arrays[2] + LOAD_LINE_BYTES, 0.5,
 	                      bytes);
 	for (unsigned k = 0; k < 3; k++)
 		for (size_t i = 0; i < TEST_BYTES; i += sizeof(double)) {

@@ -51,9 +51,7 @@ static inline __attribute__((always_inline)) uint64x2x2_t triad_pair(uint64x2x2_
 #define VECTOR_ADD(a, b) add_pair(a, b)
 #define VECTOR_ALL(x) all_pair(x)
 #define VECTOR_TRIAD(b, a, s) triad_pair(b, a, s)
-#define VECTOR_TABLE load_kernels_neon
-#define VECTOR_DOUBLES load_doubles_neon
-#define VECTOR_VISITS load_visits_neon
+#define VECTOR_KERNELS load_neon
 #include "../streams.h"
 
 #endif

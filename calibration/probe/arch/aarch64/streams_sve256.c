@@ -2,9 +2,7 @@
 #if defined(__aarch64__)
 
 #define VECTOR_BYTES 32
-#define VECTOR_TABLE load_kernels_sve256
-#define VECTOR_DOUBLES load_doubles_sve256
-#define VECTOR_VISITS load_visits_sve256
+#define VECTOR_KERNELS load_sve256
 #include "sve.h"
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SVE leaves the size of a register to the processor. A file per share of a line that one register takes defines
- * VECTOR_BYTES, VECTOR_TABLE and VECTOR_DOUBLES, then includes this: the instructions are the same on every length of register from
+ * VECTOR_BYTES and VECTOR_KERNELS, then includes this: the instructions are the same on every length of register from
  * that one up, and touch just VECTOR_BYTES of it, so that bytes declared and bytes moved agree on all of them. */
 #include <arm_sve.h>
 

@@ -4,18 +4,7 @@
 #include "../../load.h"
 #include "../arch.h"
 
-extern const load_kernel load_kernels_neon[MIXES][4][2][2];
-extern const load_kernel load_kernels_sve128[MIXES][4][2][2];
-extern const load_kernel load_kernels_sve256[MIXES][4][2][2];
-extern const load_kernel load_kernels_sve512[MIXES][4][2][2];
-extern const struct load_doubles load_doubles_neon;
-extern const load_kernel load_visits_neon[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_sve128;
-extern const load_kernel load_visits_sve128[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_sve256;
-extern const load_kernel load_visits_sve256[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_sve512;
-extern const load_kernel load_visits_sve512[MIXES][HINTS + 1][3];
+extern const struct load_kernels load_neon, load_sve128, load_sve256, load_sve512;
 
 static bool has_neon(void)
 {
@@ -50,10 +39,10 @@ static bool has_sve128(void)
 /* One row of SVE fits a processor; of a register longer than a line, as much as a line is used. NEON comes before SVE of
  * its own width, so that values of the two kinds of processor compare. */
 const struct load_width load_widths[] = {
-	{"sve", has_sve512, load_kernels_sve512, &load_doubles_sve512, load_visits_sve512},
-	{"sve", has_sve256, load_kernels_sve256, &load_doubles_sve256, load_visits_sve256},
-	{"neon", has_neon, load_kernels_neon, &load_doubles_neon, load_visits_neon},
-	{"sve", has_sve128, load_kernels_sve128, &load_doubles_sve128, load_visits_sve128},
+	{"sve", has_sve512, &load_sve512},
+	{"sve", has_sve256, &load_sve256},
+	{"neon", has_neon, &load_neon},
+	{"sve", has_sve128, &load_sve128},
 	{0},
 };
 

@@ -17,9 +17,7 @@ typedef double doubles __attribute__((vector_size(16)));
 #define VECTOR_ADD(a, b) ((a) + (b))
 #define VECTOR_ALL(x) ((words){(x), (x)})
 #define VECTOR_TRIAD(b, a, s) ((words)((doubles)(b) + (doubles)(s) * (doubles)(a)))
-#define VECTOR_TABLE load_kernels_generic
-#define VECTOR_VISITS load_visits_generic
-#define VECTOR_DOUBLES load_doubles_generic
+#define VECTOR_KERNELS load_generic
 #include "../streams.h"
 
 #endif

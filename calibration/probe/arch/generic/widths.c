@@ -5,9 +5,7 @@
 
 #include "../../load.h"
 
-extern const load_kernel load_kernels_generic[MIXES][4][2][2];
-extern const load_kernel load_visits_generic[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_generic;
+extern const struct load_kernels load_generic;
 
 static bool always(void)
 {
@@ -15,7 +13,7 @@ static bool always(void)
 }
 
 const struct load_width load_widths[] = {
-	{"generic", always, load_kernels_generic, &load_doubles_generic, load_visits_generic},
+	{"generic", always, &load_generic},
 	{0},
 };
 

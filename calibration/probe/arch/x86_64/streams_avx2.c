@@ -14,9 +14,7 @@
 #define VECTOR_TRIAD(b, a, s)                                                                                          \
 	_mm256_castpd_si256(                                                                                               \
 		_mm256_add_pd(_mm256_castsi256_pd(b), _mm256_mul_pd(_mm256_castsi256_pd(s), _mm256_castsi256_pd(a))))
-#define VECTOR_TABLE load_kernels_avx2
-#define VECTOR_DOUBLES load_doubles_avx2
-#define VECTOR_VISITS load_visits_avx2
+#define VECTOR_KERNELS load_avx2
 #include "../streams.h"
 
 #endif

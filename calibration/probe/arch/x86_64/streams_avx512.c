@@ -14,9 +14,7 @@
 #define VECTOR_TRIAD(b, a, s)                                                                                          \
 	_mm512_castpd_si512(                                                                                               \
 		_mm512_add_pd(_mm512_castsi512_pd(b), _mm512_mul_pd(_mm512_castsi512_pd(s), _mm512_castsi512_pd(a))))
-#define VECTOR_TABLE load_kernels_avx512
-#define VECTOR_DOUBLES load_doubles_avx512
-#define VECTOR_VISITS load_visits_avx512
+#define VECTOR_KERNELS load_avx512
 #include "../streams.h"
 
 #endif

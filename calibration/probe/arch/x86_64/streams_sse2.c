@@ -13,9 +13,7 @@
 #define VECTOR_ALL(x) _mm_set1_epi64x((long long)(x))
 #define VECTOR_TRIAD(b, a, s)                                                                                          \
 	_mm_castpd_si128(_mm_add_pd(_mm_castsi128_pd(b), _mm_mul_pd(_mm_castsi128_pd(s), _mm_castsi128_pd(a))))
-#define VECTOR_TABLE load_kernels_sse2
-#define VECTOR_DOUBLES load_doubles_sse2
-#define VECTOR_VISITS load_visits_sse2
+#define VECTOR_KERNELS load_sse2
 #include "../streams.h"
 
 #endif

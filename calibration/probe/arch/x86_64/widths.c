@@ -4,15 +4,7 @@
 #include "../../load.h"
 #include "../arch.h"
 
-extern const load_kernel load_kernels_sse2[MIXES][4][2][2];
-extern const load_kernel load_kernels_avx2[MIXES][4][2][2];
-extern const load_kernel load_kernels_avx512[MIXES][4][2][2];
-extern const struct load_doubles load_doubles_sse2;
-extern const load_kernel load_visits_sse2[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_avx2;
-extern const load_kernel load_visits_avx2[MIXES][HINTS + 1][3];
-extern const struct load_doubles load_doubles_avx512;
-extern const load_kernel load_visits_avx512[MIXES][HINTS + 1][3];
+extern const struct load_kernels load_sse2, load_avx2, load_avx512;
 
 static bool has_sse2(void)
 {
@@ -30,9 +22,9 @@ static bool has_avx512(void)
 }
 
 const struct load_width load_widths[] = {
-	{"avx512", has_avx512, load_kernels_avx512, &load_doubles_avx512, load_visits_avx512},
-	{"avx2", has_avx2, load_kernels_avx2, &load_doubles_avx2, load_visits_avx2},
-	{"sse2", has_sse2, load_kernels_sse2, &load_doubles_sse2, load_visits_sse2},
+	{"avx512", has_avx512, &load_avx512},
+	{"avx2", has_avx2, &load_avx2},
+	{"sse2", has_sse2, &load_sse2},
 	{0},
 };
 
