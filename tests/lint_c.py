@@ -99,11 +99,11 @@ OF_TESTS = ROOT / "tests" / "probe"
 
 def targets_of(file: Path, directory: Path) -> list[Target]:
     """List the architectures that a file is analysed for: all of them where its code mentions one."""
+    text = (directory / file).read_text(encoding="utf-8")
     if file.parts[:2] == ("arch", "generic"):
-        return ["riscv64"]
+        return ["riscv64", "aarch64"] if "__aarch64__" in text else ["riscv64"]
     if file.parts[0] == "arch":
         return [target for target in TARGETS if target == file.parts[1]]
-    text = (directory / file).read_text(encoding="utf-8")
     return list(TARGETS) if any(f"__{target}__" in text for target in TARGETS) else [TARGETS[0]]
 
 

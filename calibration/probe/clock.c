@@ -156,7 +156,7 @@ void clock_write(struct json *json, const char *key)
 	pthread_mutex_unlock(&lock);
 	if (!json_object_known(json, key, known))
 		return;
-	json_text(json, "source", used.counter ? ARCH_COUNTER_NAME : "monotonic_raw");
+	json_text(json, "source", used.counter ? ARCH_COUNTER : "monotonic_raw");
 	json_f64(json, "hz", used.hz);
 	json_f64(json, "hz_uncertainty_ppm", used.hz_uncertainty_ppm);
 	json_bool(json, "invariant", used.invariant);

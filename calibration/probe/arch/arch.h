@@ -39,8 +39,11 @@
 #define ARCH_ADDITION_CLOCKS 1u
 #endif
 
-/* The name of the hardware counter, as printed. */
-#define ARCH_COUNTER_NAME ARCH_COUNTER
+/* What the kernel calls a clock source that reads the counter, where all processors of the architecture have a good one. */
+#ifndef ARCH_CLOCKSOURCE
+#define ARCH_CLOCKSOURCE NULL
+#endif
+
 /* Whether the counter runs at a constant rate on all CPUs, by the processor's own word; else why not. */
 bool arch_counter_invariant(const char **reason);
 /* Whether the kernel's current clock source says that it trusts the counter too. */
@@ -57,6 +60,12 @@ static inline bool arch_has(const char *name)
 			return found;
 	return false;
 }
+/* Defines has_NAME, which says so of one. */
+#define ARCH_HAS(name)                                                                                                 \
+	static bool has_##name(void)                                                                                       \
+	{                                                                                                                  \
+		return arch_has(#name);                                                                                        \
+	}
 /* The name by which a hypervisor makes itself known to its guests' processors, 12 characters at most; false where the
  * architecture has no such name, or none is given. */
 #define ARCH_HYPERVISOR_BYTES 13

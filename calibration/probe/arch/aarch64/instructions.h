@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define ARCH_COUNTER "cntvct"
+#define ARCH_CLOCKSOURCE "arch_sys_counter"
 
 /* Start of a timed stretch: earlier instructions are done, later ones have not begun. */
 static inline uint64_t arch_counter_start(void)

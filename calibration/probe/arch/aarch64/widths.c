@@ -6,34 +6,21 @@
 
 extern const struct load_kernels load_neon, load_sve128, load_sve256, load_sve512;
 
-static bool has_neon(void)
-{
-	return arch_has("neon");
-}
-
-/* Bytes of an SVE register, 0 without SVE. The instruction is spelt out because this file is for processors without. */
-static unsigned sve_bytes(void)
-{
-	uint64_t bytes;
-	if (!arch_has("sve"))
-		return 0;
-	__asm__(".arch_extension sve\n\trdvl %0, #1" : "=r"(bytes));
-	return (unsigned)bytes;
-}
+ARCH_HAS(neon)
 
 static bool has_sve512(void)
 {
-	return sve_bytes() >= 64;
+	return arch_sve_bytes() >= 64;
 }
 
 static bool has_sve256(void)
 {
-	return sve_bytes() >= 32 && !has_sve512();
+	return arch_sve_bytes() >= 32 && !has_sve512();
 }
 
 static bool has_sve128(void)
 {
-	return sve_bytes() >= 16 && sve_bytes() < 32;
+	return arch_sve_bytes() >= 16 && arch_sve_bytes() < 32;
 }
 
 /* One row of SVE fits a processor; of a register longer than a line, as much as a line is used. NEON comes before SVE of

@@ -56,22 +56,8 @@ __attribute__((target("+sve"))) static uint64_t run_sve(uint64_t blocks, struct 
 	return sum;
 }
 
-__attribute__((target("+sve"))) static size_t bytes_sve(void)
-{
-	size_t bytes;
-	__asm__("cntb %0" : "=r"(bytes));
-	return bytes;
-}
-
-static bool has_neon(void)
-{
-	return arch_has("neon");
-}
-
-static bool has_sve(void)
-{
-	return arch_has("sve");
-}
+ARCH_HAS(neon)
+ARCH_HAS(sve)
 
 static size_t bytes_neon(void)
 {
@@ -81,7 +67,7 @@ static size_t bytes_neon(void)
 const struct work works[] = {
 	WORK_SCALAR,
 	{"neon", has_neon, run_neon, bytes_neon},
-	{"sve", has_sve, run_sve, bytes_sve},
+	{"sve", has_sve, run_sve, arch_sve_bytes},
 	{0},
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Architectures whose manual promises a counter of a constant rate that is one for all processors, and those without. */
 #include "../arch.h"
 
-#if defined(ARCH_GENERIC) && !defined(__powerpc64__) && !(defined(__riscv) && __riscv_xlen == 64)
+#ifndef __x86_64__
 
 bool arch_counter_invariant(const char **reason)
 {
-	*reason = "sutprobe knows no counter of this architecture";
-	return false;
+	if (!ARCH_CLOCKSOURCE)
+		*reason = "sutprobe knows no counter of this architecture";
+	return ARCH_CLOCKSOURCE;
 }
 
 bool arch_counter_clocksource(const char *current)
 {
-	(void)current;
-	return false;
+	return ARCH_CLOCKSOURCE && !strcmp(current, ARCH_CLOCKSOURCE);
 }
 
 #endif

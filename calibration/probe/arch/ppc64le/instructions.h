@@ -6,6 +6,7 @@
 
 /* The time base: one count for the whole machine, of 512 MHz on every server. */
 #define ARCH_COUNTER "timebase"
+#define ARCH_CLOCKSOURCE "timebase"
 #define ARCH_COUNTER_READ "mfspr %0, 268"
 /* ISYNC lets nothing begin before everything earlier has completed; a load completes when it has its data. SYNC would also
  * wait until other cores have seen the stores, which is not part of what is timed. */
@@ -27,7 +28,6 @@ static inline void arch_flush_line(const void *line)
 
 /* Core clocks from one addition to the next that waits for it: one on POWER8, two since POWER9, by the machine descriptions
  * of both compilers. */
-unsigned arch_addition_clocks(void);
-#define ARCH_ADDITION_CLOCKS arch_addition_clocks()
+#define ARCH_ADDITION_CLOCKS (arch_has("arch_3_00") ? 2u : 1u)
 
 #include "../generic/instructions.h"

@@ -7,6 +7,7 @@
 
 /* The real-time counter; its rate is the platform's: from 1 MHz to 1 GHz. */
 #define ARCH_COUNTER "time"
+#define ARCH_CLOCKSOURCE "riscv_clocksource"
 #define ARCH_COUNTER_READ "rdtime %0"
 /* To a fence, reading the counter is device input. */
 #define ARCH_COUNTER_FENCED "fence rw, i\n\t" ARCH_COUNTER_READ "\n\tfence i, rw"

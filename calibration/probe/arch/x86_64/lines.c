@@ -6,21 +6,10 @@
 #include "../../load.h"
 #include "../arch.h"
 
-static bool has_clzero(void)
-{
-	return arch_has("clzero");
-}
-
-static bool has_movdir64b(void)
-{
-	return arch_has("movdir64b");
-}
-
+ARCH_HAS(clzero)
+ARCH_HAS(movdir64b)
 /* Without "enhanced REP" it stores byte by byte. */
-static bool has_rep_stosb(void)
-{
-	return arch_has("erms");
-}
+ARCH_HAS(erms)
 
 static inline __attribute__((always_inline)) void clear(unsigned char *line)
 {
@@ -64,7 +53,7 @@ static uint64_t rep_stosb(struct load_call *call)
 const struct load_lines load_lines[INSTRUCTIONS] = {
 	[INSTRUCTION_CLZERO] = {has_clzero, clzero},
 	[INSTRUCTION_MOVDIR64B] = {has_movdir64b, movdir64b},
-	[INSTRUCTION_REP_STOSB] = {has_rep_stosb, rep_stosb},
+	[INSTRUCTION_REP_STOSB] = {has_erms, rep_stosb},
 };
 
 #endif

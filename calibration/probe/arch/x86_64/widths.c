@@ -6,23 +6,12 @@
 
 extern const struct load_kernels load_sse2, load_avx2, load_avx512;
 
-static bool has_sse2(void)
-{
-	return true; /* part of x86-64-v1 */
-}
-
-static bool has_avx2(void)
-{
-	return arch_has("avx2");
-}
-
-static bool has_avx512(void)
-{
-	return arch_has("avx512f");
-}
+ARCH_HAS(sse2)
+ARCH_HAS(avx2)
+ARCH_HAS(avx512f)
 
 const struct load_width load_widths[] = {
-	{"avx512", has_avx512, &load_avx512},
+	{"avx512", has_avx512f, &load_avx512},
 	{"avx2", has_avx2, &load_avx2},
 	{"sse2", has_sse2, &load_sse2},
 	{0},

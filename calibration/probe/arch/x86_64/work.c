@@ -59,10 +59,7 @@ static bool has_avx2(void)
 	return arch_has("avx2") && arch_has("fma");
 }
 
-static bool has_avx512(void)
-{
-	return arch_has("avx512f");
-}
+ARCH_HAS(avx512f)
 
 static size_t bytes_avx2(void)
 {
@@ -77,7 +74,7 @@ static size_t bytes_avx512(void)
 const struct work works[] = {
 	WORK_SCALAR,
 	{"avx2", has_avx2, run_avx2, bytes_avx2},
-	{"avx512", has_avx512, run_avx512, bytes_avx512},
+	{"avx512", has_avx512f, run_avx512, bytes_avx512},
 	{0},
 };
 
