@@ -802,11 +802,11 @@ static bool write_results(struct json *result, struct error *error)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	generator->width = common_width(error);
+	generator->width = load_width_find(common.width, error);
 	if (!generator->width)
 		return false;
 	pmu_open(generator->pmu);
-	generator->page_kind = common_pages();
+	generator->page_kind = page_kind_of(common.pages);
 	pmu_background(generator->pmu, common.background_s);
 	return true;
 }

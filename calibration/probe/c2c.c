@@ -133,7 +133,7 @@ static void prepare_settings(void)
 		.windows = common.windows,
 		.seed = common.seed,
 		.placements = common.placements,
-		.pages = common_pages(),
+		.pages = page_kind_of(common.pages),
 	};
 }
 

@@ -26,18 +26,6 @@
 #define RECENT_PAGES 256u
 #define JUMP_CLASSES 16u
 
-static const char *const order_names[] = {"random", "window", "forward", "backward"};
-
-bool chain_order_parse(const char *word, enum chain_order *order)
-{
-	for (unsigned i = 0; i < 4; i++)
-		if (!strcmp(word, order_names[i])) {
-			*order = (enum chain_order)i;
-			return true;
-		}
-	return false;
-}
-
 size_t chain_nodes(size_t size_bytes, size_t stride_bytes)
 {
 	return size_bytes / stride_bytes;

@@ -140,6 +140,11 @@ static size_t line_bytes(void)
 	return options.line_bytes ? options.line_bytes : memory_line_bytes();
 }
 
+static enum chain_order order_of(const char *word)
+{
+	return (enum chain_order)option_choice(CHAIN_ORDER_CHOICES, word);
+}
+
 static bool shuffled(enum chain_order order)
 {
 	return order == CHAIN_RANDOM || order == CHAIN_WINDOW;
@@ -150,8 +155,7 @@ static bool prepare_stride(uint64_t stride, struct error *error)
 	size_t line = line_bytes();
 	uint64_t room = stride < line ? stride : line;
 	for (size_t i = 0; i < options.orders.count; i++) {
-		enum chain_order order;
-		chain_order_parse(options.orders.words[i], &order);
+		enum chain_order order = order_of(options.orders.words[i]);
 		if (stride % 8 || (shuffled(order) && stride % line && line % stride))
 			return error_set(error, ERROR_USAGE,
 			                 "--stride-bytes: must be a multiple or a divisor of %zu for order %s, not %llu",
@@ -289,7 +293,7 @@ static bool prepare_pages(struct error *error)
 	work.requests = allocate(options.pages.count * sizes, sizeof(*work.requests));
 	for (size_t i = 0; i < options.pages.count; i++) {
 		struct page_request request = {.name = options.pages.words[i]};
-		page_kind_parse(request.name, &request.kind);
+		request.kind = page_kind_of(request.name);
 		bool several = request.kind == PAGES_HUGETLB;
 		any = any || several;
 		for (size_t k = 0; k < (several ? sizes : 1); k++) {
@@ -351,6 +355,7 @@ static void list_point(const struct page_request *pages, size_t place, const cha
 	                        .task = {.size_bytes = size,
 	                                 .stride_bytes = stride,
 	                                 .line_bytes = line_bytes(),
+	                                 .order = order_of(order),
 	                                 .window_bytes = options.window_bytes,
 	                                 .windows = common.windows,
 	                                 .payload_words = options.payload_bytes / 8,
@@ -360,7 +365,6 @@ static void list_point(const struct page_request *pages, size_t place, const cha
 	                                 .parts = chain_counts()},
 	                        .order_name = order,
 	                        .nodes = chain_nodes(size, stride)};
-	chain_order_parse(order, &point->task.order);
 	point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
 	point->task.hops = choose_hops(point);
 }

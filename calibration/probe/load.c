@@ -56,28 +56,18 @@ static const char *const instructions[INSTRUCTIONS] = {
 	[INSTRUCTION_REP_STOSB] = "rep_stosb", [INSTRUCTION_DC_ZVA] = "dc_zva", [INSTRUCTION_LDNP] = "ldnp",
 };
 
-static bool find_word(const char *const *words, unsigned count, const char *word, unsigned *number)
-{
-	for (*number = 0; *number < count; ++*number)
-		if (!strcmp(words[*number], word))
-			return true;
-	return false;
-}
-
 bool load_hint_parse(const char *word, enum load_hint *hint)
 {
-	unsigned number;
-	bool found = find_word(hints, HINTS, word, &number);
-	*hint = found ? (enum load_hint)number : HINT_T0;
-	return found;
+	int place = option_choice(LOAD_HINT_CHOICES, word);
+	*hint = place < 0 ? HINT_T0 : (enum load_hint)place;
+	return place >= 0;
 }
 
 bool load_instruction_parse(const char *word, enum load_instruction *instruction)
 {
-	unsigned number;
-	bool found = find_word(instructions, INSTRUCTIONS, word, &number);
-	*instruction = found ? (enum load_instruction)number : INSTRUCTION_VECTOR;
-	return found;
+	int place = option_choice(LOAD_INSTRUCTION_CHOICES, word);
+	*instruction = place < 0 ? INSTRUCTION_VECTOR : (enum load_instruction)place;
+	return place >= 0;
 }
 
 const char *load_hint_name(const struct load_shape *shape)

@@ -394,8 +394,8 @@ static bool set_up(struct error *error)
 		sweep.points[i].placements = allocate(common.placements, sizeof(struct placement));
 	generator_need(generator, &generator->groups[0],
 	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
-	generator->page_kind = common_pages();
-	generator->width = common_width(error);
+	generator->page_kind = page_kind_of(common.pages);
+	generator->width = load_width_find(common.width, error);
 	generator->watched = &sweep.cpus;
 	if (!generator->width)
 		return false;
@@ -418,8 +418,8 @@ static void set_chains(uint64_t seed)
 		                        .stride_bytes = options.stride_bytes,
 		                        .line_bytes = memory_line_bytes(),
 		                        .window_bytes = options.window_bytes,
+		                        .order = (enum chain_order)option_choice(CHAIN_ORDER_CHOICES, options.order),
 		                        .seed = random_derive(seed, i, 0)};
-		chain_order_parse(options.order, &chain->order);
 	}
 }
 

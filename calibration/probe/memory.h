@@ -32,7 +32,6 @@ struct pages {
 
 /* Keeps NUMA balancing off the program's own memory; to be called before other threads begin. */
 void memory_keep_local(void);
-bool page_kind_parse(const char *word, enum page_kind *kind);
 /* Maps, binds and touches `bytes` on a node, from the calling thread, which must be pinned already. What it takes must have
  * been admitted (demand.h), which also chose the pages. */
 bool region_map(struct region *region, size_t bytes, unsigned node, struct page_choice pages, struct error *error);

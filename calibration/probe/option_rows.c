@@ -11,14 +11,7 @@ bool common_parse(bool probes, const struct sample_request **sampled, struct pmu
 	       pmu_parse(&common.events, probes, pmu, error);
 }
 
-enum page_kind common_pages(void)
+enum page_kind page_kind_of(const char *word)
 {
-	enum page_kind kind = PAGES_AUTO;
-	page_kind_parse(common.pages, &kind);
-	return kind;
-}
-
-const struct load_width *common_width(struct error *error)
-{
-	return load_width_find(common.width, error);
+	return (enum page_kind)option_choice(MEMORY_PAGE_CHOICES, word);
 }

@@ -19,9 +19,8 @@ extern struct common_options common;
 
 /* What --sample and --event ask for, each NULL where it was not given; `probes`: events may be of probes. */
 bool common_parse(bool probes, const struct sample_request **sampled, struct pmu **pmu, struct error *error);
-/* Of --pages and --width; NULL with the error where this processor has no such width. */
-enum page_kind common_pages(void);
-const struct load_width *common_width(struct error *error);
+/* One of MEMORY_PAGE_CHOICES. */
+enum page_kind page_kind_of(const char *word);
 
 /* A NULL `initial` makes an option required. */
 #define OPTION_ROW_U64(name, value, placeholder, initial, minimum, maximum, help)                                      \

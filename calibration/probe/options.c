@@ -30,15 +30,21 @@ static bool parse_f64(const char *text, double *value)
 	return errno == 0 && *end == '\0' && isfinite(*value);
 }
 
-static const char *choose(const char *choices, const char *word, size_t length)
+static int choose(const char *choices, const char *word, size_t length)
 {
-	for (const char *at = choices; *at;) {
+	const char *at = choices;
+	for (int place = 0; *at; place++) {
 		size_t width = strcspn(at, "|");
 		if (width == length && !strncmp(at, word, length))
-			return at;
+			return place;
 		at += width + (at[width] == '|');
 	}
-	return NULL;
+	return -1;
+}
+
+int option_choice(const char *choices, const char *word)
+{
+	return choose(choices, word, strlen(word));
 }
 
 static void append_word(struct word_list *list, const char *word, size_t length)
@@ -89,7 +95,7 @@ static bool parse_words(const struct option *option, const char *text, struct er
 	list->count = 0;
 	for (const char *at = text;;) {
 		size_t width = strcspn(at, ",");
-		if (!choose(option->choices, at, width))
+		if (choose(option->choices, at, width) < 0)
 			return error_set(error, ERROR_USAGE, "%s: must be words of %s separated by commas, not '%s'", option->name,
 			                 option->choices, text);
 		append_word(list, at, width);
@@ -117,7 +123,7 @@ static bool parse_value(const struct option *option, const char *text, struct er
 		return true;
 	}
 	case OPTION_WORD:
-		if (!choose(option->choices, text, strlen(text)))
+		if (option_choice(option->choices, text) < 0)
 			return error_set(error, ERROR_USAGE, "%s: must be one of %s, not '%s'", option->name, option->choices,
 			                 text);
 		*(const char **)option->value = text;

@@ -44,5 +44,7 @@ void options_write(const struct option *options, size_t count, struct json *json
 /* False, with a usage error, where the value of an option is not more than 0, or no multiple. */
 bool option_positive(const char *name, double value, struct error *error);
 bool option_multiple(const char *name, uint64_t value, uint64_t of, struct error *error);
+/* The place of a word among choices "a|b|c"; negative where it is none of them. */
+int option_choice(const char *choices, const char *word);
 /* Whole text as a decimal number, no sign, no blanks. */
 bool options_u64(const char *text, uint64_t *value);

@@ -24,16 +24,6 @@
 
 static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
 
-bool page_kind_parse(const char *word, enum page_kind *kind)
-{
-	for (unsigned i = 0; i < 4; i++)
-		if (!strcmp(word, kind_names[i])) {
-			*kind = (enum page_kind)i;
-			return true;
-		}
-	return false;
-}
-
 bool shares_even(const uint64_t *shares, size_t count, uint64_t grain)
 {
 	uint64_t total = 0;

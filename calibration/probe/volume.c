@@ -280,8 +280,8 @@ static bool set_up(struct error *error)
 	struct generator *generator = &volume.generator;
 	const struct group *group = &generator->groups[0];
 	struct demand demand = {0};
-	generator->page_kind = common_pages();
-	generator->width = common_width(error);
+	generator->page_kind = page_kind_of(common.pages);
+	generator->width = load_width_find(common.width, error);
 	volume.parts = allocate(generator->count, sizeof(*volume.parts));
 	volume.repeats = allocate(options.repeats, sizeof(*volume.repeats));
 	supervise_avoid(&group->cpus);

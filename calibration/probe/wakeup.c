@@ -46,6 +46,7 @@
  * grace period it keeps that of processes that ended, too: 8 MiB where real-time threads have a CPU for 0.3 s. */
 #define FORKER_PROCESSES_BYTES (4u << 20)
 #define ENDED_PROCESSES_BYTES (8u << 20)
+#define LOAD_CHOICES "none|memory|housekeeping"
 #define DMA_LATENCY "/dev/cpu_dma_latency"
 /* Readings of two clocks together, of which most have to wait for nothing. */
 #define OFFSET_TRIES 10u
@@ -78,7 +79,7 @@ static const struct option table[] = {
 	/* 0: what an ordinary program sees; real-time threads are a decision of whoever runs the machine. */
 	OPTION_ROW_U64("--fifo", &options.fifo, "PRIO", "0", 0, 99,
 	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
-	OPTION_ROW_WORDS("--loads", &options.loads, "none|memory|housekeeping", "none",
+	OPTION_ROW_WORDS("--loads", &options.loads, LOAD_CHOICES, "none",
 	                 "what other CPUs do meanwhile, one after another"),
 	OPTION_ROW_OPTIONAL_REPEATED("--load-group", &options.groups, "CPULIST@NODE",
 	                             "CPUs that read memory of this node under --loads memory"),
@@ -504,12 +505,8 @@ static bool prepare(struct error *error)
 static void plan_passes(void)
 {
 	work.passes = allocate(options.loads.count, sizeof(*work.passes));
-	for (size_t i = 0; i < options.loads.count; i++) {
-		enum load load = LOAD_NONE;
-		while (strcmp(load_names[load], options.loads.words[i]) != 0)
-			load++;
-		work.passes[work.count++].load = load;
-	}
+	for (; work.count < options.loads.count; work.count++)
+		work.passes[work.count].load = (enum load)option_choice(LOAD_CHOICES, options.loads.words[work.count]);
 }
 
 /* Whether the kernel is to be traced. */
