@@ -790,11 +790,8 @@ static bool write_results(struct json *result, struct error *error)
 		failed += results.points[i]->error.code != ERROR_NONE;
 	}
 	json_array_end(result);
-	if (json_array_known(result, "chosen", results.chosen_count > 0)) {
-		for (size_t i = 0; i < results.chosen_count; i++)
-			json_u64(result, NULL, results.chosen[i]);
-		json_array_end(result);
-	}
+	if (json_known(result, "chosen", results.chosen_count > 0))
+		json_u64s(result, "chosen", results.chosen, results.chosen_count);
 	json_object_end(result);
 	return error_of_parts(error, "point", failed, results.count, &results.points[0]->error);
 }

@@ -383,7 +383,6 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 
 static void matrix_write(struct json *json, struct matrix *matrix)
 {
-	bool asked = options.all_pairs.count > 0;
 	if (matrix->count)
 		qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
 	json_array_begin(json, "cells");
@@ -391,10 +390,8 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 		cell_write(json, &matrix->cells[i]);
 	json_array_end(json);
 	not_measured_write(json, matrix);
-	if (asked)
+	if (json_known(json, "interference", options.all_pairs.count > 0))
 		interference_write(json, "interference", &matrix->counts, &matrix->before, &matrix->after, &matrix->cpus);
-	else
-		json_null(json, "interference");
 }
 
 static bool measure_matrix(struct matrix *matrix, struct error *error)

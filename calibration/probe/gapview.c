@@ -164,13 +164,9 @@ static void traced_write(struct json *json, const struct gap_view *view, const s
 	json_text(json, "tracers", tracing->tracers);
 	/* What the kernel itself accounts for, or why that could not be read. */
 	json_text(json, "osnoise_refused", tracing->osnoise.refused[0] ? tracing->osnoise.refused : NULL);
-	if (refused || tracing->osnoise.refused[0])
-		json_null(json, "osnoise");
-	else
+	if (json_known(json, "osnoise", !refused && !tracing->osnoise.refused[0]))
 		noise_write(json, "osnoise", view->causes);
-	if (refused)
-		json_null(json, "view");
-	else
+	if (json_known(json, "view", !refused))
 		traced_view_write(json, view, watch, self);
 	json_object_end(json);
 }

@@ -190,14 +190,10 @@ static void station_write(struct json *json, const struct station *station)
 	json_u64(json, "cpu", station->cpu);
 	json_bool(json, "cpu_verified", station->view.stretch.verified);
 	error_write(json, error);
-	if (no_pma)
-		json_null(json, "pma");
-	else
+	if (json_known(json, "pma", !no_pma))
 		pma_write(json, "pma", &station->pma, jitter.reported, jitter.pma_stopped, jitter.snapshots, &self);
 	json_text(json, "pma_missing", no_pma);
-	if (no_gaps)
-		json_null(json, "gaps");
-	else
+	if (json_known(json, "gaps", !no_gaps))
 		gap_view_write(json, "gaps", &station->view, &jitter.watch, &self);
 	json_text(json, "gaps_missing", no_gaps);
 	json_object_end(json);

@@ -154,10 +154,8 @@ void json_bool(struct json *json, const char *key, bool value)
 
 void json_text(struct json *json, const char *key, const char *value)
 {
-	if (!value) {
-		json_null(json, key);
+	if (!json_known(json, key, value != NULL))
 		return;
-	}
 	begin_value(json, key);
 	append_quoted(json, value);
 }
@@ -168,45 +166,42 @@ void json_null(struct json *json, const char *key)
 	append_text(json, "null");
 }
 
+bool json_known(struct json *json, const char *key, bool known)
+{
+	if (!known)
+		json_null(json, key);
+	return known;
+}
+
 void json_u64_known(struct json *json, const char *key, bool known, uint64_t value)
 {
-	if (known)
+	if (json_known(json, key, known))
 		json_u64(json, key, value);
-	else
-		json_null(json, key);
 }
 
 void json_i64_known(struct json *json, const char *key, bool known, int64_t value)
 {
-	if (known)
+	if (json_known(json, key, known))
 		json_i64(json, key, value);
-	else
-		json_null(json, key);
 }
 
 void json_f64_known(struct json *json, const char *key, bool known, double value)
 {
-	if (known)
+	if (json_known(json, key, known))
 		json_f64(json, key, value);
-	else
-		json_null(json, key);
 }
 
 bool json_object_known(struct json *json, const char *key, bool known)
 {
-	if (known)
+	if (json_known(json, key, known))
 		json_object_begin(json, key);
-	else
-		json_null(json, key);
 	return known;
 }
 
 bool json_array_known(struct json *json, const char *key, bool known)
 {
-	if (known)
+	if (json_known(json, key, known))
 		json_array_begin(json, key);
-	else
-		json_null(json, key);
 	return known;
 }
 
@@ -215,6 +210,14 @@ void json_f64s(struct json *json, const char *key, const double *values, size_t 
 	json_array_begin(json, key);
 	for (size_t i = 0; i < count; i++)
 		json_f64(json, NULL, values[i] * factor);
+	json_array_end(json);
+}
+
+void json_u64s(struct json *json, const char *key, const uint64_t *values, size_t count)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_u64(json, NULL, values[i]);
 	json_array_end(json);
 }
 

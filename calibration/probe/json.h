@@ -26,14 +26,16 @@ void json_f64(struct json *json, const char *key, double value);
 void json_bool(struct json *json, const char *key, bool value);
 void json_text(struct json *json, const char *key, const char *value); /* NULL writes null */
 void json_null(struct json *json, const char *key);
-/* Null unless the value is known. */
+/* Writes null, and returns false, unless the value is known. */
+bool json_known(struct json *json, const char *key, bool known);
 void json_u64_known(struct json *json, const char *key, bool known, uint64_t value);
 void json_i64_known(struct json *json, const char *key, bool known, int64_t value);
 void json_f64_known(struct json *json, const char *key, bool known, double value);
 /* Begin it, or write null and return false. */
 bool json_object_known(struct json *json, const char *key, bool known);
 bool json_array_known(struct json *json, const char *key, bool known);
-/* An array of numbers, each times a factor. */
+/* Arrays of numbers; of doubles each times a factor. */
+void json_u64s(struct json *json, const char *key, const uint64_t *values, size_t count);
 void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor);
 /* An array of the places at which `flags` are set. */
 void json_places(struct json *json, const char *key, const bool *flags, size_t count);

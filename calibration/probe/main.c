@@ -197,9 +197,7 @@ static void looks_write(struct json *json, const struct document *document)
 	if (json_object_known(json, "counter_budget", counter_budget_any())) {
 		counter_budget_write(json);
 		/* Not while the work may still read counters. */
-		if (document->given_up)
-			json_null(json, "interrupts");
-		else
+		if (json_known(json, "interrupts", !document->given_up))
 			interference_whole_write(json, "interrupts");
 		json_object_end(json);
 	}

@@ -225,10 +225,7 @@ void options_write(const struct option *options, size_t count, struct json *json
 			json_text(json, key, *(const char *const *)option->value);
 			break;
 		case OPTION_U64_LIST:
-			json_array_begin(json, key);
-			for (size_t k = 0; k < numbers->count; k++)
-				json_u64(json, NULL, numbers->values[k]);
-			json_array_end(json);
+			json_u64s(json, key, numbers->values, numbers->count);
 			break;
 		case OPTION_WORDS:
 		case OPTION_REPEATED:

@@ -298,8 +298,7 @@ static double part_of(const uint32_t *sorted, size_t count, double part)
 static void latencies_write(struct json *json, uint32_t *latencies, size_t count)
 {
 	double sum = 0;
-	if (count == 0) {
-		json_null(json, "latency_cycles");
+	if (!json_known(json, "latency_cycles", count > 0)) {
 		json_array_begin(json, "histogram");
 		json_array_end(json);
 		return;

@@ -207,10 +207,7 @@ static void sources_write(struct json *json, const struct readings *readings, si
 		json_text(json, "source", label->text);
 		json_text(json, "kind", label->softirq ? "softirq" : "interrupt");
 		json_bool(json, "timer", label->timer);
-		json_array_begin(json, "events");
-		for (size_t r = 0; r < slices; r++)
-			json_u64(json, NULL, events[r]);
-		json_array_end(json);
+		json_u64s(json, "events", events, slices);
 		json_object_end(json);
 	}
 	json_array_end(json);

@@ -741,10 +741,8 @@ static void worst_write(struct json *json, const struct pass *pass, const struct
 		json_object_begin(json, NULL);
 		json_u64(json, "late_ns", wake->late_ns);
 		json_u64(json, "at_unix_ns", pass->began_unix_ns + (uint64_t)since_ns);
-		if (pass->recorded && wake->late_ns >= least_ns)
+		if (json_known(json, "ran", pass->recorded && wake->late_ns >= least_ns))
 			ran_write(json, pass, sleeper, wake);
-		else
-			json_null(json, "ran");
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -763,10 +761,7 @@ static void view_write(struct json *json, size_t number, const struct sleeper *s
 	json_u64(json, "early", view->early);
 	json_u64_known(json, "min_ns", view->wakes > 0, view->min_ns);
 	json_f64(json, "busy", view->busy);
-	json_array_begin(json, "above");
-	for (size_t i = 0; i < THRESHOLDS; i++)
-		json_u64(json, NULL, view->above[i]);
-	json_array_end(json);
+	json_u64s(json, "above", view->above, THRESHOLDS);
 	histogram_write(json, "late_ns", &view->late_ns);
 	worst_write(json, &work.passes[number], sleeper, view, least_ns);
 	json_object_end(json);
@@ -824,10 +819,7 @@ static void result_write(struct json *json)
 	json_u64(json, "load_threads", work.reader_count);
 	json_u64(json, "housekeeping_cpus", work.housekeeping.count);
 	json_text(json, "tracing_refused", is_traced() && work.tracing.refused[0] ? work.tracing.refused : NULL);
-	json_array_begin(json, "thresholds_ns");
-	for (size_t i = 0; i < THRESHOLDS; i++)
-		json_u64(json, NULL, thresholds_ns[i]);
-	json_array_end(json);
+	json_u64s(json, "thresholds_ns", thresholds_ns, THRESHOLDS);
 	json_array_begin(json, "conditions");
 	for (size_t i = 0; i < work.done; i++)
 		if (work.passes[i].error.code == ERROR_NONE)
