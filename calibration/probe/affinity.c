@@ -122,11 +122,6 @@ bad:
 	return error_set(error, ERROR_USAGE, "not a list of CPUs such as 0-3,8: '%s'", text);
 }
 
-static unsigned long *mask_new(void)
-{
-	return allocate(1, kernel_bytes);
-}
-
 static bool mask_has(const unsigned long *mask, unsigned cpu)
 {
 	return cpu / CHAR_BIT < kernel_bytes && (mask[cpu / BITS] >> (cpu % BITS) & 1);
@@ -218,7 +213,7 @@ bool affinity_pin(unsigned cpu, struct error *error)
 {
 	if (!affinity_usable(cpu, error))
 		return false;
-	unsigned long *mask = mask_new();
+	unsigned long *mask = allocate(1, kernel_bytes);
 	mask[cpu / BITS] = 1ul << (cpu % BITS);
 	long result = syscall(SYS_sched_setaffinity, 0, kernel_bytes, mask);
 	int reason = errno;
@@ -238,7 +233,7 @@ bool affinity_verify(unsigned cpu)
 
 bool affinity_kept(int thread, unsigned cpu)
 {
-	unsigned long *mask = mask_new();
+	unsigned long *mask = allocate(1, kernel_bytes);
 	bool alone = syscall(SYS_sched_getaffinity, thread, kernel_bytes, mask) > 0 && mask_has(mask, cpu);
 	mask[cpu / BITS] &= ~(1ul << (cpu % BITS));
 	for (size_t i = 0; alone && i < kernel_bytes / sizeof(*mask); i++)
@@ -320,7 +315,7 @@ static void mask_drop(unsigned long *mask, const struct cpu_list *cpus)
 
 void affinity_avoid(int thread, const struct cpu_list *measured)
 {
-	unsigned long *others = mask_new(), *apart = mask_new();
+	unsigned long *others = allocate(1, kernel_bytes), *apart = allocate(1, kernel_bytes);
 	for (size_t i = 0; i < allowed.count; i++)
 		others[allowed.cpus[i] / BITS] |= 1ul << (allowed.cpus[i] % BITS);
 	mask_drop(others, measured);

@@ -26,11 +26,6 @@
 #define RECENT_PAGES 256u
 #define JUMP_CLASSES 16u
 
-size_t chain_nodes(size_t size_bytes, size_t stride_bytes)
-{
-	return size_bytes / stride_bytes;
-}
-
 size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes)
 {
 	return nodes * (stride_bytes < line_bytes ? stride_bytes : line_bytes);
@@ -51,7 +46,7 @@ static size_t windows_of(size_t nodes, size_t stride_bytes, size_t window_bytes)
 
 size_t chain_building_bytes(size_t size_bytes, size_t stride_bytes, enum chain_order order, size_t window_bytes)
 {
-	size_t nodes = chain_nodes(size_bytes, stride_bytes);
+	size_t nodes = size_bytes / stride_bytes;
 	return order_bytes(nodes) +
 	       (order == CHAIN_WINDOW ? windows_of(nodes, stride_bytes, window_bytes) * sizeof(uint32_t) : 0);
 }
@@ -297,7 +292,7 @@ void chain_begin(struct chain *chain, unsigned count, size_t part, size_t parts)
 
 bool chain_build(struct chain *chain, struct error *error)
 {
-	chain->nodes = chain_nodes(chain->size_bytes, chain->stride_bytes);
+	chain->nodes = chain->size_bytes / chain->stride_bytes;
 	chain->offsets =
 		chain_touched_bytes(chain->nodes, chain->stride_bytes, chain->line_bytes) > CHAIN_OFFSETS_ABOVE_BYTES;
 	chain->at = 0;

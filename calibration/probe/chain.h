@@ -66,7 +66,6 @@ struct chain {
  * out; in L1 and L2 an indexed load can cost one clock more than a plain one, which would show there. */
 #define CHAIN_OFFSETS_ABOVE_BYTES (1u << 20)
 
-size_t chain_nodes(size_t size_bytes, size_t stride_bytes);
 size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes);
 /* Bytes that chain_build takes beside the buffer while it is at work. */
 size_t chain_building_bytes(size_t size_bytes, size_t stride_bytes, enum chain_order order, size_t window_bytes);

@@ -192,7 +192,7 @@ static void counts_read(const struct station *station, int64_t counts[COUNTED])
 static void observe(void)
 {
 	const struct hwlat_settings settings = {options.width_us, options.window_us, "per-cpu"};
-	bool good = tracing_open_hwlat(&state.tracing, &state.cpus, &settings);
+	bool good = tracing_open(&state.tracing, &state.cpus, &settings);
 	for (size_t i = 0; i < state.cpus.count; i++)
 		counts_read(&state.stations[i], state.stations[i].before);
 	good = good && tracing_start(&state.tracing);

@@ -159,12 +159,6 @@ static void run_measured(struct worker *worker)
 
 /* -- what the supervising thread makes of them -- */
 
-/* A thread that could not be pinned, whose jobs are not done. */
-static bool is_lost(const struct generator_thread *thread)
-{
-	return thread->worker.error.code != ERROR_NONE;
-}
-
 /* The nth thread of those that run. */
 static struct generator_thread *running(const struct generator *generator, size_t number)
 {
@@ -220,17 +214,6 @@ static bool any_pinned(struct generator *generator, struct error *error)
 	return pinned > 0 || error_take(error, &generator->threads[0].worker.error);
 }
 
-/* Threads that are not there cost the groups that they are of, and no others. */
-static void choose_fillers(struct generator *generator)
-{
-	generator_choose_fillers(generator);
-	for (size_t i = 0; i < generator->buffer_count; i++) {
-		struct buffer *buffer = &generator->buffers[i];
-		for (size_t k = 0; k < generator->count && is_lost(&generator->threads[buffer->filler]); k++)
-			buffer->filler = (buffer->filler + 1) % generator->count;
-	}
-}
-
 bool generator_open(struct generator *generator, struct error *error)
 {
 	for (size_t i = 0; i < generator->buffer_count; i++) {
@@ -244,7 +227,7 @@ bool generator_open(struct generator *generator, struct error *error)
 		good = worker_start(&thread->worker, thread->cpu, NULL, thread, error);
 	}
 	if (good && any_pinned(generator, error)) {
-		choose_fillers(generator);
+		generator_choose_fillers(generator);
 		do_all(generator, set_up);
 		read_sizes(generator);
 		return true;

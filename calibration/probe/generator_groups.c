@@ -137,7 +137,8 @@ static size_t first_user(const struct generator *generator, size_t buffer)
 }
 
 /* Buffers are filled by the CPUs of their node in turn, because a fill from afar is slower than the reading; where the node
- * has none that take part, by those that will use them. */
+ * has none that take part, by those that will use them. A thread that could not be pinned does no jobs, and costs the
+ * groups that it is of and no others: the next one has its turn. */
 void generator_choose_fillers(struct generator *generator)
 {
 	struct cpu_list cpus = {0};
@@ -155,6 +156,8 @@ void generator_choose_fillers(struct generator *generator)
 				buffer->filler = turn++ % generator->count;
 				break;
 			}
+		for (size_t k = 0; k < generator->count && generator->threads[buffer->filler].worker.error.code; k++)
+			buffer->filler = (buffer->filler + 1) % generator->count;
 	}
 	cpu_list_free(&cpus);
 }

@@ -11,10 +11,6 @@
 #include "files.h"
 #include "text.h"
 
-#ifndef MAP_HUGE_SHIFT
-#define MAP_HUGE_SHIFT 26
-#endif
-
 #define POOLS "/sys/kernel/mm/hugepages"
 
 char hugetlb_unit(size_t page_bytes, size_t *units)
@@ -49,7 +45,7 @@ void hugetlb_sizes(struct hugetlb_sizes *sizes)
 		closedir(listing);
 }
 
-static bool read_pool(const char *pools, size_t page_bytes, const char *which, uint64_t *pages)
+bool hugetlb_pool_in(const char *pools, size_t page_bytes, const char *which, uint64_t *pages)
 {
 	char path[160];
 	long long value;
@@ -62,14 +58,14 @@ static bool read_pool(const char *pools, size_t page_bytes, const char *which, u
 
 bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages)
 {
-	return read_pool(POOLS, page_bytes, which, pages);
+	return hugetlb_pool_in(POOLS, page_bytes, which, pages);
 }
 
 bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
 {
 	char pools[80];
 	snprintf(pools, sizeof(pools), "/sys/devices/system/node/node%u/hugepages", node);
-	return read_pool(pools, page_bytes, which, pages) || (node == 0 && hugetlb_pool(page_bytes, which, pages));
+	return hugetlb_pool_in(pools, page_bytes, which, pages) || (node == 0 && hugetlb_pool(page_bytes, which, pages));
 }
 
 void *hugetlb_map(size_t bytes, size_t page_bytes)

@@ -15,7 +15,8 @@ struct hugetlb_sizes {
 /* The unit in which the kernel names a size of pages, 'K', 'M' or 'G', and the size in it. */
 char hugetlb_unit(size_t page_bytes, size_t *units);
 void hugetlb_sizes(struct hugetlb_sizes *sizes);
-/* Reads nr_hugepages, free_hugepages or resv_hugepages of the machine. */
+/* Reads nr_hugepages, free_hugepages or resv_hugepages of the pools in a directory; of the machine's. */
+bool hugetlb_pool_in(const char *pools, size_t page_bytes, const char *which, uint64_t *pages);
 bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages);
 /* The same of one node, which knows no resv_hugepages. */
 bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages);

@@ -23,6 +23,7 @@
 #include "cgroup.h"
 #include "files.h"
 #include "gaps.h"
+#include "hugetlb.h"
 #include "interference.h"
 #include "load.h"
 #include "memory.h"
@@ -178,10 +179,10 @@ static bool memory_policy(struct finding *finding)
 static bool hugetlb_pages(struct finding *finding)
 {
 	char *text = file_read("/proc/meminfo");
-	const char *at = text ? strstr(text, "HugePages_Free:") : NULL;
-	unsigned long pages = at ? strtoul(at + strlen("HugePages_Free:"), NULL, 10) : 0;
+	uint64_t pages = 0;
+	(void)text_number_of(text, "HugePages_Free:", &pages);
 	free(text);
-	say(finding, "%lu pages of the default size are free", pages);
+	say(finding, "%" PRIu64 " pages of the default size are free", pages);
 	return pages > 0;
 }
 
@@ -310,11 +311,9 @@ static struct cpu_list numbers_in(const char *directory, const char *before)
 
 static void count_write(struct json *json, const char *key, const char *directory, unsigned kib)
 {
-	char path[200];
-	long long value = 0;
-	snprintf(path, sizeof(path), "%s/hugepages-%ukB/%s_hugepages", directory, kib, key);
-	bool known = file_number(path, &value) && value >= 0;
-	json_u64_known(json, key, known, (uint64_t)value);
+	uint64_t pages = 0;
+	bool known = hugetlb_pool_in(directory, (size_t)kib * 1024, key, &pages);
+	json_u64_known(json, key, known, pages);
 }
 
 static void pages_of_size_write(struct json *json, unsigned kib, const struct cpu_list *nodes)

@@ -216,7 +216,7 @@ static bool setup(struct error *error)
 		return false;
 	struct gap_watch *watch = &jitter.watch;
 	watch->asked = jitter_options.attribute;
-	watch->traced = jitter_options.attribute && tracing_open(&watch->tracing, &jitter.cpus);
+	watch->traced = jitter_options.attribute && tracing_open(&watch->tracing, &jitter.cpus, NULL);
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
 	struct demand demand = {0};
 	demand_threads(&demand, jitter.cpus.count);

@@ -364,7 +364,7 @@ static void list_point(const struct page_request *pages, size_t place, const cha
 	                                 .part = count,
 	                                 .parts = chain_counts()},
 	                        .order_name = order,
-	                        .nodes = chain_nodes(size, stride)};
+	                        .nodes = size / stride};
 	point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
 	point->task.hops = choose_hops(point);
 }

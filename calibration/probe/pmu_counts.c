@@ -198,11 +198,6 @@ const char *pmu_first_refusal(const struct pmu_counts *counts)
 	return counts && counts->refused ? counts->refusals[0].reason : NULL;
 }
 
-static void cpu_write(struct json *json, const struct pmu_spec *spec, unsigned cpu)
-{
-	json_u64_known(json, "cpu", spec->on_cpus, cpu);
-}
-
 static void counted_write(struct json *json, const struct pmu_counts *counts, const struct counted *event)
 {
 	bool watched = counts->watched && event->spec->on_cpus;
@@ -212,7 +207,7 @@ static void counted_write(struct json *json, const struct pmu_counts *counts, co
 	for (size_t i = 0; i < event->source_count; i++)
 		json_text(json, NULL, event->sources[i]);
 	json_array_end(json);
-	cpu_write(json, event->spec, event->cpu);
+	json_u64_known(json, "cpu", event->spec->on_cpus, event->cpu);
 	json_u64_known(json, "threads", !event->spec->on_cpus, event->threads);
 	json_u64(json, "count", event->count);
 	json_f64_known(json, "scaled", event->whole, event->scaled);
@@ -241,7 +236,7 @@ void pmu_counts_write(struct json *json, const char *key, const struct pmu_count
 		json_object_begin(json, NULL);
 		json_text(json, "name", refusal->spec->name);
 		json_text(json, "pmu", refusal->spec->source);
-		cpu_write(json, refusal->spec, refusal->cpu);
+		json_u64_known(json, "cpu", refusal->spec->on_cpus, refusal->cpu);
 		json_text(json, "errno", refusal->code ? pmu_errno_name(refusal->code) : NULL);
 		json_text(json, "reason", refusal->reason);
 		json_object_end(json);

@@ -14,9 +14,10 @@ void progress_reserve(struct progress *progress, size_t capacity)
 	progress->capacity = capacity;
 }
 
-double log_at(const struct log_entry *entries, size_t count, uint64_t ticks)
+double progress_at(const struct progress *progress, uint64_t ticks)
 {
-	size_t low = 0, high = count - 1;
+	const struct log_entry *entries = progress->entries;
+	size_t low = 0, high = progress->count - 1;
 	if (ticks <= entries[0].ticks)
 		return 0;
 	if (ticks >= entries[high].ticks)
@@ -31,11 +32,6 @@ double log_at(const struct log_entry *entries, size_t count, uint64_t ticks)
 	const struct log_entry *before = &entries[low], *after = &entries[high];
 	double part = (double)(ticks - before->ticks) / (double)(after->ticks - before->ticks);
 	return (double)before->done + part * (double)(after->done - before->done);
-}
-
-double progress_at(const struct progress *progress, uint64_t ticks)
-{
-	return log_at(progress->entries, progress->count, ticks);
 }
 
 uint64_t progress_step(const struct progress *progress)

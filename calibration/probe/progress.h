@@ -21,4 +21,3 @@ void progress_reserve(struct progress *progress, size_t capacity);
 double progress_at(const struct progress *progress, uint64_t ticks);
 /* The shortest time between two entries: what lies closer together is interpolated. */
 uint64_t progress_step(const struct progress *progress);
-double log_at(const struct log_entry *entries, size_t count, uint64_t ticks);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "statistics.h"
 
-#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "allocate.h"
 
 int compare_doubles(const void *left, const void *right)
 {
@@ -18,21 +19,11 @@ int compare_u64(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-static double *sorted(const double *values, size_t count)
-{
-	double *copy = malloc(count * sizeof(*copy));
-	if (copy) {
-		memcpy(copy, values, count * sizeof(*copy));
-		qsort(copy, count, sizeof(*copy), compare_doubles);
-	}
-	return copy;
-}
-
 double statistics_median(const double *values, size_t count)
 {
-	double *order = sorted(values, count);
-	if (!order)
-		return NAN;
+	double *order = allocate(count, sizeof(*order));
+	memcpy(order, values, count * sizeof(*order));
+	qsort(order, count, sizeof(*order), compare_doubles);
 	double median = count % 2 ? order[count / 2] : (order[count / 2 - 1] + order[count / 2]) / 2;
 	free(order);
 	return median;

@@ -7,5 +7,5 @@
 /* For qsort. */
 int compare_doubles(const void *left, const void *right);
 int compare_u64(const void *left, const void *right);
-/* Sorts a copy; NaN only when memory is out. count >= 1. */
+/* Sorts a copy. count >= 1. */
 double statistics_median(const double *values, size_t count);

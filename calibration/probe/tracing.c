@@ -208,8 +208,7 @@ static void list_tracers(struct tracing *tracing, int root)
 			}
 }
 
-/* `hwlat`: NULL for events. */
-static bool open_for(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *hwlat)
+bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *hwlat)
 {
 	*tracing = (struct tracing){.instances = -1,
 	                            .instance = -1,
@@ -254,16 +253,6 @@ static bool open_for(struct tracing *tracing, const struct cpu_list *cpus, const
 	if (tracing->refused[0])
 		tracing_close(tracing);
 	return !tracing->refused[0];
-}
-
-bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
-{
-	return open_for(tracing, cpus, NULL);
-}
-
-bool tracing_open_hwlat(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *settings)
-{
-	return open_for(tracing, cpus, settings);
 }
 
 static size_t events_enable(const struct tracing *tracing, const char *value)

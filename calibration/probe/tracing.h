@@ -40,10 +40,9 @@ struct tracing {
 };
 
 /* Sets everything up but turns nothing on; false with `refused`. To be called before memory is touched that is measured
- * with: the guardian is forked. Removes what killed processes left. */
-bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus);
-/* The same for the tracer hwlat with such settings, in place of events. */
-bool tracing_open_hwlat(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *settings);
+ * with: the guardian is forked. Removes what killed processes left. For events where `hwlat` is NULL, else for the tracer
+ * hwlat with such settings. */
+bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *hwlat);
 /* Kernel memory for each of so many CPUs. */
 size_t tracing_bytes(size_t cpus);
 /* Enables the events, or hwlat, and records, appending to what was recorded; false with `refused`. */

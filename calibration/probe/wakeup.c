@@ -580,7 +580,7 @@ static bool setup(struct error *error)
 	if (!demand_admit(&demand, error))
 		return false;
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
-	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus);
+	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus, NULL);
 	(void)forkers_open(&work.refused[LOAD_HOUSEKEEPING]);
 	(void)paced_readers_open(work.readers, work.reader_count, &work.refused[LOAD_MEMORY]);
 	return hold_idle_latency(error) && sleepers_open(error);

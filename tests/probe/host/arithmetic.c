@@ -146,9 +146,10 @@ static bool case_accounting(struct error *error)
 		EXPECT(load_program_bytes(mix) == known[i].program_bytes);
 		EXPECT(load_model_bytes(mix) == 64 * (known[i].reads + known[i].writes + allocates));
 	}
-	const struct log_entry log[] = {{100, 0}, {200, 1000}, {400, 1000}, {500, 2000}};
-	EXPECT(log_at(log, 4, 50) == 0 && log_at(log, 4, 150) == 500 && log_at(log, 4, 300) == 1000);
-	EXPECT(log_at(log, 4, 450) == 1500 && log_at(log, 4, 900) == 2000);
+	struct log_entry entries[] = {{100, 0}, {200, 1000}, {400, 1000}, {500, 2000}};
+	const struct progress log = {.entries = entries, .count = 4};
+	EXPECT(progress_at(&log, 50) == 0 && progress_at(&log, 150) == 500 && progress_at(&log, 300) == 1000);
+	EXPECT(progress_at(&log, 450) == 1500 && progress_at(&log, 900) == 2000);
 	return true;
 }
 

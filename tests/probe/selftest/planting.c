@@ -230,7 +230,7 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 	fixture.cpu = allowed->cpus[allowed->count - 1];
 	fixture.other_cpu = allowed->count > 1;
 	cpu_list_add(&fixture.measured, fixture.cpu);
-	if (!tracing_open(&fixture.tracing, &fixture.measured)) {
+	if (!tracing_open(&fixture.tracing, &fixture.measured, NULL)) {
 		snprintf(note, size, "nothing was planted: %s", fixture.tracing.refused);
 		return true;
 	}
