@@ -153,12 +153,4 @@ static bool case_accounting(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"random", case_random},         {"statistics", case_statistics}, {"counters", case_counters},
-	{"core_clock", case_core_clock}, {"accounting", case_accounting}, {"threads", case_threads},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(random), CASE(statistics), CASE(counters), CASE(core_clock), CASE(accounting), CASE(threads))

@@ -37,11 +37,4 @@ static bool case_placements(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"placements", case_placements},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(placements))

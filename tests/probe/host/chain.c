@@ -191,13 +191,4 @@ static bool case_cursors(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"order", case_order},
-	{"spread", case_spread},
-	{"cursors", case_cursors},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(order), CASE(spread), CASE(cursors))

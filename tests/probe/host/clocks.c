@@ -37,12 +37,4 @@ static bool case_chain_ratio(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"common_windows", case_common_windows},
-	{"chain_ratio", case_chain_ratio},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(common_windows), CASE(chain_ratio))

@@ -53,12 +53,4 @@ static bool case_steal(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"sums", case_sums},
-	{"steal", case_steal},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(sums), CASE(steal))

@@ -160,6 +160,7 @@ static bool thin_periods(struct gaps *gaps, uint8_t *owner)
 
 static bool case_gap_period(struct error *error)
 {
+	clock_now_used.hz = MADE_HZ;
 	static struct gaps gaps;
 	struct period found[PERIODS_MAX];
 	uint8_t *owner = malloc(100000);
@@ -207,6 +208,7 @@ static bool case_gap_period(struct error *error)
 /* More gaps than the ring holds, with the longest among those that come after it is full. */
 static bool case_gap_longest(struct error *error)
 {
+	clock_now_used.hz = MADE_HZ;
 	static struct gaps gaps;
 	const size_t wanted = 100, ring = 4096, count = ring + 20000;
 	if (!gaps_open(&gaps, ring, wanted, error))
@@ -257,14 +259,4 @@ static bool case_gap_longest(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"gap_buckets", case_gap_buckets},
-	{"gap_period", case_gap_period},
-	{"gap_longest", case_gap_longest},
-};
-
-int main(void)
-{
-	clock_now_used.hz = MADE_HZ;
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(gap_buckets), CASE(gap_period), CASE(gap_longest))

@@ -120,12 +120,4 @@ static bool case_faults(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"buckets", case_buckets},     {"written", case_written}, {"singles", case_singles},
-	{"reference", case_reference}, {"faults", case_faults},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(buckets), CASE(written), CASE(singles), CASE(reference), CASE(faults))

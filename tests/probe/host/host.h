@@ -30,3 +30,12 @@ static int host_run(const struct host_case *cases, size_t count)
 	}
 	return failed > 0;
 }
+
+#define CASE(name) {#name, case_##name}
+/* The end of a program that has nothing else to do before its cases. */
+#define HOST_CASES(...)                                                                                                \
+	int main(void)                                                                                                     \
+	{                                                                                                                  \
+		static const struct host_case cases[] = {__VA_ARGS__};                                                         \
+		return host_run(cases, sizeof(cases) / sizeof(cases[0]));                                                      \
+	}

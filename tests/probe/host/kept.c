@@ -47,11 +47,4 @@ static bool case_skew(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"skew", case_skew},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(skew))

@@ -48,11 +48,4 @@ static bool case_median(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"median", case_median},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(median))

@@ -203,14 +203,4 @@ static bool case_shares(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"memory", case_memory},
-	{"shares", case_shares},
-	{"control_groups", case_control_groups},
-	{"page_names", case_page_names},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(memory), CASE(shares), CASE(control_groups), CASE(page_names))

@@ -46,12 +46,4 @@ static bool case_each_its_reason(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"whole_windows", case_whole_windows},
-	{"each_its_reason", case_each_its_reason},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(whole_windows), CASE(each_its_reason))

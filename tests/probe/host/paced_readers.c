@@ -25,6 +25,7 @@ static void begin_seen(struct worker *worker, worker_job job)
 
 static bool case_has_read(struct error *error)
 {
+	clock_begin();
 	struct paced_reader reader = {0};
 	unsigned read = 0;
 	if (!affinity_begin(error))
@@ -41,12 +42,4 @@ static bool case_has_read(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"has_read", case_has_read},
-};
-
-int main(void)
-{
-	clock_begin();
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(has_read))

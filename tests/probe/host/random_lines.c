@@ -60,12 +60,4 @@ static bool case_order(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"once", case_once},
-	{"order", case_order},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(once), CASE(order))

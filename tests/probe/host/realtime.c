@@ -80,11 +80,4 @@ static bool case_throttled(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"throttled", case_throttled},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(throttled))

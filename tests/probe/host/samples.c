@@ -246,11 +246,4 @@ static bool case_samples(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"samples", case_samples},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(samples))

@@ -121,14 +121,4 @@ static bool case_ended(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"reached", case_reached},
-	{"disturbed", case_disturbed},
-	{"out_of_reach", case_out_of_reach},
-	{"ended", case_ended},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(reached), CASE(disturbed), CASE(out_of_reach), CASE(ended))

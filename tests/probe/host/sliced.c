@@ -13,6 +13,7 @@ static struct reading made(uint64_t *counts, size_t labels, int64_t *threads)
  * gap before the first reading is in none, nor is what came after the ring was full, or the last reading. */
 static bool case_slices(struct error *error)
 {
+	clock_now_used.hz = 1e9;
 	static const char expected[] =
 		"[{\"length_ns\":[100,100],\"gaps\":[2,1],\"lost_ns\":[30,5],"
 		"\"periods\":[{\"period_ns\":50,\"gaps\":[1,0],\"lost_ns\":[10,0]}],\"switches\":[1,0],\"waited_ns\":null,"
@@ -46,12 +47,4 @@ static bool case_slices(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"slices", case_slices},
-};
-
-int main(void)
-{
-	clock_now_used.hz = 1e9;
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(slices))

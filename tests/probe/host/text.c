@@ -131,12 +131,4 @@ static bool case_left_out(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"cpu_lists", case_cpu_lists}, {"files", case_files},     {"json", case_json},
-	{"left_out", case_left_out},   {"options", case_options},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(cpu_lists), CASE(files), CASE(json), CASE(left_out), CASE(options))

@@ -397,12 +397,5 @@ static bool case_smi(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"trace_hwlat", case_trace_hwlat}, {"trace_hwlat_text", case_trace_hwlat_text}, {"smi", case_smi},
-	{"trace_text", case_trace_text},   {"trace_osnoise", case_trace_osnoise},       {"trace_lost", case_trace_lost},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(trace_hwlat), CASE(trace_hwlat_text), CASE(smi), CASE(trace_text), CASE(trace_osnoise),
+           CASE(trace_lost))

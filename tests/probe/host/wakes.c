@@ -155,8 +155,7 @@ static bool case_closed_forkers(struct error *error)
 }
 
 static const struct host_case cases[] = {
-	{"wake_books", case_wake_books},       {"thresholds", case_thresholds},   {"unix_time", case_unix_time},
-	{"released_late", case_released_late}, {"lost_forker", case_lost_forker}, {"closed_forkers", case_closed_forkers},
+	CASE(wake_books), CASE(thresholds), CASE(unix_time), CASE(released_late), CASE(lost_forker), CASE(closed_forkers),
 };
 
 int main(int count, char **words)

@@ -57,11 +57,4 @@ static bool case_either_order(struct error *error)
 	return true;
 }
 
-static const struct host_case cases[] = {
-	{"either_order", case_either_order},
-};
-
-int main(void)
-{
-	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
-}
+HOST_CASES(CASE(either_order))
