@@ -75,30 +75,28 @@ static char *mount_point(char *text, const struct version *version, const char *
 	return NULL;
 }
 
-static bool number_in(const char *directory, const char *name, uint64_t *value)
+/* To be freed; NULL where it cannot be read. */
+static char *text_in(const char *directory, const char *name)
 {
 	char path[PATH_MAX];
-	long long found;
-	if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path) || !file_number(path, &found) ||
-	    found < 0)
-		return false;
-	*value = (uint64_t)found;
-	return true;
+	return snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) ? file_read(path) : NULL;
 }
 
-static bool number_of(const char *directory, const char *name, const char *key, uint64_t *value)
+static bool number_in(const char *directory, const char *name, uint64_t *value)
 {
-	char path[PATH_MAX];
-	char *text = snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) ? file_read(path) : NULL;
-	bool found = text_number_of(text, key, value);
+	char *text = text_in(directory, name);
+	const char *at = text;
+	bool found = at && text_decimal(&at, value);
 	free(text);
 	return found;
 }
 
-static char *read_under(const char *root, const char *path)
+static bool number_of(const char *directory, const char *name, const char *key, uint64_t *value)
 {
-	char whole[PATH_MAX];
-	return snprintf(whole, sizeof(whole), "%s%s", root, path) < (int)sizeof(whole) ? file_read(whole) : NULL;
+	char *text = text_in(directory, name);
+	bool found = text_number_of(text, key, value);
+	free(text);
+	return found;
 }
 
 /* What is asked of the process's group and each of its ancestors that is to be seen. */
@@ -116,7 +114,7 @@ static void climb(const char *root, const char *controller, struct question *que
 {
 	for (size_t i = 0; i < VERSIONS; i++) {
 		const struct version *version = &versions[i];
-		char *groups = read_under(root, "/proc/self/cgroup"), *mounts = read_under(root, "/proc/self/mountinfo");
+		char *groups = text_in(root, "proc/self/cgroup"), *mounts = text_in(root, "proc/self/mountinfo");
 		char *top = NULL, *path = groups ? group_path(groups, version, controller) : NULL;
 		char *point = mounts ? mount_point(mounts, version, controller, &top) : NULL;
 		char directory[PATH_MAX];
@@ -177,8 +175,7 @@ uint64_t cgroup_room(const char *root, char *where, size_t where_size)
 /* "200000 100000", or "max 100000" */
 static void read_quota(const char *directory, uint64_t *quota_us, uint64_t *period_us)
 {
-	char path[PATH_MAX];
-	char *text = snprintf(path, sizeof(path), "%s/cpu.max", directory) < (int)sizeof(path) ? file_read(path) : NULL;
+	char *text = text_in(directory, "cpu.max");
 	const char *at = text;
 	if (at && text_decimal(&at, quota_us)) {
 		at = text_skip_blanks(at);
