@@ -82,10 +82,16 @@ int pairs_compare(unsigned writer, unsigned reader, unsigned other_writer, unsig
 	return (reader > other_reader) - (reader < other_reader);
 }
 
+static int compare_pair(const void *left, const void *right)
+{
+	const struct request *a = left, *b = right;
+	return pairs_compare(a->writer, a->reader, b->writer, b->reader);
+}
+
 static int compare_requests(const void *left, const void *right)
 {
 	const struct request *a = left, *b = right;
-	int order = pairs_compare(a->writer, a->reader, b->writer, b->reader);
+	int order = compare_pair(a, b);
 	return order ? order : (a->block > b->block) - (a->block < b->block);
 }
 
@@ -175,20 +181,11 @@ struct request *sampler_next(struct sampler *sampler)
 			sampler->rest[sampler->kept++] = index;
 			continue;
 		}
-		struct request reverse = {.writer = request->reader, .reader = request->writer};
-		for (size_t low = 0, high = sampler->count; low < high;) {
-			size_t middle = low + (high - low) / 2;
-			const struct request *found = &sampler->requests[middle];
-			int order = pairs_compare(found->writer, found->reader, reverse.writer, reverse.reader);
-			if (order == 0) {
-				sampler->pending = found->taken ? sampler->count : middle;
-				break;
-			}
-			if (order < 0)
-				low = middle + 1;
-			else
-				high = middle;
-		}
+		const struct request reverse = {.writer = request->reader, .reader = request->writer};
+		const struct request *found =
+			bsearch(&reverse, sampler->requests, sampler->count, sizeof(reverse), compare_pair);
+		if (found && !found->taken)
+			sampler->pending = (size_t)(found - sampler->requests);
 		return sampler_take(sampler, index);
 	}
 }
