@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tracefs.h"
+#include "tracing.h"
 
 #include <errno.h>
 #include <fcntl.h>
