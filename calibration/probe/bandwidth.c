@@ -7,7 +7,6 @@
 #include "clock.h"
 #include "generator.h"
 #include "load.h"
-#include "memory.h"
 #include "option_rows.h"
 #include "pmu.h"
 #include "random.h"

@@ -3,7 +3,6 @@
  * hwlat looks for gaps in the clock; beside it are the counts of system management interrupts and of thermal throttling. */
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

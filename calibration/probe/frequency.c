@@ -11,7 +11,6 @@
 #include "clock.h"
 #include "corefreq.h"
 #include "interference.h"
-#include "memory.h"
 #include "option_rows.h"
 #include "statistics.h"
 #include "stopping.h"

@@ -18,13 +18,11 @@
 #include <unistd.h>
 
 #include "affinity.h"
-#include "allocate.h"
 #include "arch/arch.h"
 #include "cgroup.h"
 #include "files.h"
 #include "gaps.h"
 #include "hugetlb.h"
-#include "interference.h"
 #include "load.h"
 #include "memory.h"
 #include "realtime.h"

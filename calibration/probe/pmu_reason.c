@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -3,7 +3,6 @@
  * deadlines at equal distances and reads the clock when it wakes: late = now - deadline, by the clock of the timer. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
