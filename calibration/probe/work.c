@@ -11,15 +11,14 @@ uint64_t work_scalar(uint64_t blocks, struct work_lanes *lanes)
 	return arch_dependent_adds(blocks);
 }
 
-bool work_always(void)
-{
-	return true;
-}
+#ifdef ARCH_GENERIC
+const struct work works[] = {WORK_SCALAR, {0}};
+#endif
 
 const struct work *work_find(const char *name)
 {
 	for (const struct work *work = works; work->name; work++)
-		if (!strcmp(work->name, name) && work->supported())
+		if (!strcmp(work->name, name) && (!work->supported || work->supported()))
 			return work;
 	return NULL;
 }

@@ -36,7 +36,7 @@ struct work_lanes {
 
 struct work {
 	const char *name;
-	bool (*supported)(void);
+	bool (*supported)(void); /* NULL: by every processor */
 	/* Runs blocks of the chain, with vector instructions beside it; returns the chain's sum. NULL: the chain alone. */
 	uint64_t (*run)(uint64_t blocks, struct work_lanes *lanes);
 	/* Bytes of one vector; NULL: none. */
@@ -47,8 +47,7 @@ struct work {
 extern const struct work works[];
 /* The row of the chain alone, which every architecture has. */
 uint64_t work_scalar(uint64_t blocks, struct work_lanes *lanes);
-bool work_always(void);
-#define WORK_SCALAR {"scalar", work_always, work_scalar, NULL}
+#define WORK_SCALAR {"scalar", NULL, work_scalar, NULL}
 #define WORK_CHOICES "scalar|avx2|avx512|neon|sve"
 
 /* NULL where this processor cannot do it. */
