@@ -26,8 +26,6 @@
 #define SCAN_SETTLE_S 0.01
 #define BUFFER_BYTES_MAX (1ull << 40)
 #define PREFETCH_BYTES_MAX (1u << 20)
-/* In the document, beside the windows. */
-#define NUMBERS_OF_PLACEMENT 100u
 /* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
 #define LOG_PER_WINDOW 50
 
@@ -455,7 +453,7 @@ static void demand_results(struct demand *demand)
 		demand_other(demand, sizeof(*point->placements), runs);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
-		demand_document(demand, runs * (numbers + NUMBERS_OF_PLACEMENT));
+		demand_document(demand, runs * (numbers + EVIDENCE_NUMBERS));
 	}
 }
 

@@ -19,7 +19,6 @@
 #define ESTIMATE_PAIRS 3u
 #define PROGRESS_NS 10000000000u
 /* In the document, beside the windows. */
-#define NUMBERS_OF_PLACEMENT 100u
 #define NUMBERS_OF_CELL 40u
 /* What the heap takes for an allocation of its own. */
 #define ALLOCATION_BYTES 32u
@@ -442,7 +441,7 @@ static bool admit(struct error *error)
 		demand_other(&demand, cells * (sizeof(struct cell) + windows * sizeof(double) + ALLOCATION_BYTES), 1);
 		demand_document(&demand, cells * (windows + NUMBERS_OF_CELL));
 	}
-	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + NUMBERS_OF_PLACEMENT));
+	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + EVIDENCE_NUMBERS));
 	demand_threads(&demand, 2);
 	/* The node of a pair may be that of a CPU on which no thread has run yet: pairs ask for their own. */
 	bool brief = lines_of_matrix * placements > lines;

@@ -23,6 +23,9 @@ struct evidence {
 	struct pmu_counts *counters; /* NULL: none were asked for */
 };
 
+/* Numbers that it takes in the document. */
+#define EVIDENCE_NUMBERS 100u
+
 /* In the thread, around its work. */
 void stretch_begin(struct stretch *stretch);
 void stretch_end(struct stretch *stretch, unsigned cpu);

@@ -24,8 +24,6 @@
 /* 200,000 hops are 25 ms from memory and 0.25 ms from L1: clock reads stay below 0.1 % of a window, and a window is
  * short enough that most windows of an idle machine see no interruption. Fewer makes DRAM medians wander. */
 #define HOPS_DEFAULT 200000u
-/* Besides its windows. */
-#define NUMBERS_OF_PLACEMENT 100u
 /* A chain that L1 or L2 serves takes no fewer, whatever --hops says: asking the kernel between windows costs it some of
  * its lines, and 10,000 hops then read 1 to 4 % too high. */
 #define CACHED_HOPS_MIN 200000u
@@ -536,9 +534,9 @@ static uint64_t kept_bytes(void)
 	if (options.single_loads)
 		demand_other(&kept, sizeof(struct single_loads), samples);
 	snapshots_demand(&work.cpus, 2 * most * work.per_place * work.request_count, &kept);
-	uint64_t numbers = common.windows + NUMBERS_OF_PLACEMENT;
+	uint64_t numbers = common.windows + EVIDENCE_NUMBERS;
 	numbers += options.single_loads ? single_loads_numbers(options.single_loads) : 0;
-	demand_document(&kept, numbers * samples + NUMBERS_OF_PLACEMENT * work.count);
+	demand_document(&kept, numbers * samples + EVIDENCE_NUMBERS * work.count);
 	return kept.other_bytes;
 }
 

@@ -40,8 +40,6 @@
 /* Entries every 10 us at most are fine enough for windows of milliseconds; a chain in memory makes a tenth of these. */
 #define LOG_PER_SECOND 100000
 #define LOG_EXTRA 4096
-/* In the document, beside the windows. */
-#define NUMBERS_OF_PLACEMENT 100u
 
 static struct {
 	struct word_list probes;
@@ -432,7 +430,7 @@ static void demand_results(struct demand *demand)
 	demand_other(demand, common.windows * common.placements * sizeof(double), MOMENTS * options.probes.count);
 	demand_other(demand, sizeof(struct placement) + windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
-	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + common.placements * MOMENTS * windows);
+	demand_document(demand, runs * (windows + EVIDENCE_NUMBERS) + common.placements * MOMENTS * windows);
 }
 
 /* Load and probes together: one kind of page for both. */

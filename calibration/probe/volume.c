@@ -21,8 +21,6 @@
 /* With a half, the value of pass p is 4 - 3/2^p: exact, and another for each p, while 2 + p bits fit a double's 53. */
 #define SCALAR 0.5
 #define PASSES_MAX 50u
-/* In the document. */
-#define NUMBERS_OF_REPEAT 100u
 /* A look at whether to stop after so many bytes checked. */
 #define CHECK_BYTES (64u << 20)
 
@@ -288,7 +286,7 @@ static bool set_up(struct error *error)
 	generator_need(generator, group, ARRAYS * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES));
 	generator_demand(generator, 0, &demand);
 	snapshots_demand(&group->cpus, 2 * options.repeats, &demand);
-	demand_document(&demand, options.repeats * NUMBERS_OF_REPEAT);
+	demand_document(&demand, options.repeats * EVIDENCE_NUMBERS);
 	if (!generator->width || !generator_admit(generator, &demand, error) ||
 	    !generator_select(generator, group, &generator->shape, options.array_bytes, error))
 		return false;
