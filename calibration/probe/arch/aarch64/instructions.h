@@ -6,6 +6,11 @@
 
 #define ARCH_COUNTER "cntvct"
 #define ARCH_CLOCKSOURCE "arch_sys_counter"
+#define ARCH_ADD "add %0, %0, %2"
+#define ARCH_FOLLOW "ldr %0, [%0]"
+#define ARCH_FOLLOW_OFFSET "ldr %0, [%2, %0]"
+#define ARCH_AGAIN "subs %1, %1, #1\n\tb.ne 1b"
+#include "../loops.h"
 
 /* Start of a timed stretch: earlier instructions are done, later ones have not begun. */
 static inline uint64_t arch_counter_start(void)
@@ -58,21 +63,6 @@ static inline void arch_full_fence(void)
 	__asm__ volatile("dsb sy" ::: "memory");
 }
 
-static inline uint64_t arch_dependent_adds(uint64_t blocks)
-{
-	/* Early clobbers (&) everywhere: an input of equal value must not share a register that the loop changes. */
-	uint64_t sum = 1, one = 1;
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tadd %0, %0, %2\n\t.endr\n\t"
-	                 "subs %1, %1, #1\n\t"
-	                 "b.ne 1b"
-	                 : "+&r"(sum), "+&r"(blocks)
-	                 : "r"(one)
-	                 : "cc");
-	return sum;
-}
-
 /* As on x86_64. */
 static inline __attribute__((always_inline)) uint64_t arch_delay(uint64_t carry, uint64_t units)
 {
@@ -110,32 +100,6 @@ static inline __attribute__((always_inline)) void arch_nops(uint64_t units)
 	                 : "+&r"(turns), "=&r"(entry)
 	                 : "r"(units % ARCH_NOPS_SLED)
 	                 : "cc");
-}
-
-static inline void *arch_chase_pointers(void *at, uint64_t blocks)
-{
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tldr %0, [%0]\n\t.endr\n\t"
-	                 "subs %1, %1, #1\n\t"
-	                 "b.ne 1b"
-	                 : "+&r"(at), "+&r"(blocks)
-	                 :
-	                 : "cc", "memory");
-	return at;
-}
-
-static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_t blocks)
-{
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tldr %0, [%2, %0]\n\t.endr\n\t"
-	                 "subs %1, %1, #1\n\t"
-	                 "b.ne 1b"
-	                 : "+&r"(at), "+&r"(blocks)
-	                 : "r"(base)
-	                 : "cc", "memory");
-	return at;
 }
 
 /* The fixed work of PMA jitter, as on x86_64: two dependent operations a turn. */

@@ -5,6 +5,11 @@
 #include <stdint.h>
 
 #define ARCH_COUNTER "tsc"
+#define ARCH_ADD "add %2, %0"
+#define ARCH_FOLLOW "mov (%0), %0"
+#define ARCH_FOLLOW_OFFSET "mov (%2,%0), %0"
+#define ARCH_AGAIN "dec %1\n\tjnz 1b"
+#include "../loops.h"
 
 /* Start of a timed stretch: earlier instructions are done, later ones have not begun. */
 static inline uint64_t arch_counter_start(void)
@@ -62,23 +67,6 @@ static inline void arch_full_fence(void)
 	__asm__ volatile("mfence" ::: "memory");
 }
 
-/* `blocks` x 64 additions, each waiting for the one before: 64 core clocks a block. Register operands, because
- * recent cores fold additions of small constants away in the renamer. */
-static inline uint64_t arch_dependent_adds(uint64_t blocks)
-{
-	/* Early clobbers (&) everywhere: an input of equal value must not share a register that the loop changes. */
-	uint64_t sum = 1, one = 1;
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tadd %2, %0\n\t.endr\n\t"
-	                 "dec %1\n\t"
-	                 "jnz 1b"
-	                 : "+&r"(sum), "+&r"(blocks)
-	                 : "r"(one)
-	                 : "cc");
-	return sum;
-}
-
 /* `units` dependent additions, units >= 1; `carry` ties one delay to the next, so that a core that looks ahead
  * cannot run two delays at once. Blocks of 32 and, for the rest, of each power of two below: in a loop of single additions a
  * thread waits for its turn to branch, and takes twice the time while the core's other thread branches too. */
@@ -122,34 +110,6 @@ static inline __attribute__((always_inline)) void arch_nops(uint64_t units)
 	                 : "+&r"(turns), "=&r"(entry)
 	                 : "r"(units % ARCH_NOPS_SLED)
 	                 : "cc");
-}
-
-/* Follows blocks x 64 pointers, each load waiting for the one before. */
-static inline void *arch_chase_pointers(void *at, uint64_t blocks)
-{
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tmov (%0), %0\n\t.endr\n\t"
-	                 "dec %1\n\t"
-	                 "jnz 1b"
-	                 : "+&r"(at), "+&r"(blocks)
-	                 :
-	                 : "cc", "memory");
-	return at;
-}
-
-/* The same over offsets from `base`: what lies in memory is no address, so nothing can run ahead by content. */
-static inline uint64_t arch_chase_offsets(const void *base, uint64_t at, uint64_t blocks)
-{
-	__asm__ volatile(".p2align 4\n"
-	                 "1:\n\t"
-	                 ".rept 64\n\tmov (%2,%0), %0\n\t.endr\n\t"
-	                 "dec %1\n\t"
-	                 "jnz 1b"
-	                 : "+&r"(at), "+&r"(blocks)
-	                 : "r"(base)
-	                 : "cc", "memory");
-	return at;
 }
 
 /* The fixed work of PMA jitter, turn i of k: a = (a + 3*i + k) & 0x7f0f0000. Addition and AND depend on each other,
