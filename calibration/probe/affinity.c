@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "affinity.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "allocate.h"
 #include "files.h"
+#include "text.h"
 
 #define ISOLATED "/sys/devices/system/cpu/isolated"
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
@@ -140,6 +142,21 @@ bool cpu_list_read(struct cpu_list *list, const char *path)
 	bool good = text && *text && cpu_list_parse(list, text, &ignored);
 	free(text);
 	return good;
+}
+
+struct cpu_list cpu_list_named(const char *directory, const char *before)
+{
+	struct cpu_list numbers = {0};
+	DIR *listing = opendir(directory);
+	for (const struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+		const char *digits = text_after(entry->d_name, before);
+		uint64_t number;
+		if (digits && text_decimal(&digits, &number))
+			cpu_list_add(&numbers, (unsigned)number);
+	}
+	if (listing)
+		closedir(listing);
+	return numbers;
 }
 
 bool affinity_begin(struct error *error)

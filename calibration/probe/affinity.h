@@ -13,6 +13,8 @@ struct cpu_list {
 bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error);
 /* The numbers that a file of the kernel lists; false where it cannot be read or lists none. */
 bool cpu_list_read(struct cpu_list *list, const char *path);
+/* The numbers in names of a directory such as node12 or hugepages-2048kB. */
+struct cpu_list cpu_list_named(const char *directory, const char *before);
 /* What an option --cpus asks for: a list, or "isolated", those that the kernel isolates. */
 bool cpu_list_asked(struct cpu_list *list, const char *text, struct error *error);
 void cpu_list_add(struct cpu_list *list, unsigned cpu);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hugetlb.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "affinity.h"
 #include "files.h"
 #include "text.h"
 
@@ -28,21 +28,11 @@ void hugetlb_sizes(struct hugetlb_sizes *sizes)
 	if (text && text_number_of(text, "Hugepagesize:", &preferred))
 		sizes->bytes[sizes->count++] = preferred *= 1024;
 	free(text);
-	DIR *listing = opendir(POOLS);
-	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL && sizes->count < HUGETLB_SIZES;) {
-		static const char before[] = "hugepages-";
-		if (strncmp(entry->d_name, before, sizeof(before) - 1) != 0)
-			continue;
-		size_t kib = strtoul(entry->d_name + sizeof(before) - 1, NULL, 10);
-		if (kib == 0 || kib * 1024 == preferred)
-			continue;
-		size_t at = sizes->count++;
-		for (; at > 1 && sizes->bytes[at - 1] < kib * 1024; at--)
-			sizes->bytes[at] = sizes->bytes[at - 1];
-		sizes->bytes[at] = kib * 1024;
-	}
-	if (listing)
-		closedir(listing);
+	struct cpu_list kib = cpu_list_named(POOLS, "hugepages-");
+	for (size_t i = kib.count; i-- > 0 && sizes->count < HUGETLB_SIZES;)
+		if (kib.cpus[i] && (size_t)kib.cpus[i] * 1024 != preferred)
+			sizes->bytes[sizes->count++] = (size_t)kib.cpus[i] * 1024;
+	cpu_list_free(&kib);
 }
 
 bool hugetlb_pool_in(const char *pools, size_t page_bytes, const char *which, uint64_t *pages)

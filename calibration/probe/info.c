@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What this binary finds on this machine: instruction sets, page sizes, privileges and what each missing one costs. The
  * build and the clock are in the envelope of every document. Nothing is measured and nothing stays changed. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
@@ -291,22 +290,6 @@ static void privileges_write(struct json *json)
 	json_array_end(json);
 }
 
-/* The numbers in names such as node12 or hugepages-2048kB, ascending; to be freed. */
-static struct cpu_list numbers_in(const char *directory, const char *before)
-{
-	struct cpu_list numbers = {0};
-	DIR *listing = opendir(directory);
-	for (const struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
-		const char *digits = text_after(entry->d_name, before);
-		uint64_t number;
-		if (digits && text_decimal(&digits, &number))
-			cpu_list_add(&numbers, (unsigned)number);
-	}
-	if (listing)
-		closedir(listing);
-	return numbers;
-}
-
 static void count_write(struct json *json, const char *key, const char *directory, unsigned kib)
 {
 	uint64_t pages = 0;
@@ -356,7 +339,7 @@ static void words_write(struct json *json, const char *key, const char *path)
 
 static void pages_kinds_write(struct json *json)
 {
-	struct cpu_list sizes = numbers_in(HUGETLB, "hugepages-"), nodes = numbers_in(NODES, "node");
+	struct cpu_list sizes = cpu_list_named(HUGETLB, "hugepages-"), nodes = cpu_list_named(NODES, "node");
 	json_object_begin(json, "page_kinds");
 	json_u64(json, "base_bytes", memory_base_page_bytes());
 	json_u64_known(json, "thp_bytes", memory_thp_bytes() > 0, memory_thp_bytes());
