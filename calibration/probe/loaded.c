@@ -231,12 +231,11 @@ static bool probe_end(struct probe *probe, struct error *error)
 	return error_take(error, &probe->worker.error);
 }
 
-static bool probe_close(struct probe *probe, struct error *error)
+static void probe_close(struct probe *probe, struct error *error)
 {
 	mappings_forget();
 	worker_do(&probe->worker, probe_check);
 	probe_free(probe, error);
-	return error->code == ERROR_NONE;
 }
 
 struct probe_windows {
