@@ -20,6 +20,8 @@ from calibration.results.store import read_run
 from calibration.run.records import records
 from tests.harmless import check_page
 
+pytestmark = pytest.mark.slow
+
 MARK = "calibration-hostile-mark"
 """Part of the name of every file that a hostile text would create."""
 

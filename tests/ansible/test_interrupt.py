@@ -30,6 +30,8 @@ from support import (
 from calibration.commands.playbook_run import cleanup_after
 from calibration.results.store import read_run
 
+pytestmark = pytest.mark.slow
+
 
 def interrupt(pid: int, number: signal.Signals, log: Path, text: str) -> None:
     """Send signal *number* to the process group when *log* has *text*."""

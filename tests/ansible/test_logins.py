@@ -71,7 +71,7 @@ class Night:
     logins: dict[str, str]
 
 
-pytestmark = pytest.mark.xdist_group("logins")  # one run for all of them
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("logins")]  # one run for all of them
 
 
 @pytest.fixture(scope="module")

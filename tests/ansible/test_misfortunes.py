@@ -38,6 +38,8 @@ from calibration.results.store import read_run
 from calibration.run.records import StepRecord, records
 from tests.tools import require, require_root
 
+pytestmark = pytest.mark.slow
+
 RUN = "20261121T000000Z-0000"
 """Resuming a run that does not exist begins it under this name."""
 

@@ -13,6 +13,8 @@ from support import ROOT, copy_checkout
 
 from calibration.base.places import CACHE, CACHE_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = ROOT / "tests" / "fixtures" / "new_kind"
 
 ADDED = {

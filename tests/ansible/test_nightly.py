@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import (
     ANOTHER_DISPLAY,
     PATIENCE_S,
@@ -37,6 +38,8 @@ from support import (
 from calibration.nightly.lock import hold
 from calibration.results.store import read_run
 from calibration.run.records import StepRecord, records
+
+pytestmark = pytest.mark.slow
 
 QUIET = {"preflight_severity": {"background_load": "off"}}
 """Other load on the test machine does not matter."""

@@ -22,6 +22,8 @@ from calibration.results.store import read_run
 from calibration.run.assemble import assemble
 from calibration.run.records import MlcCommandRecord, append_record, records
 
+pytestmark = pytest.mark.slow
+
 MLC = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 CHECKER_OUTPUT = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"
 PROFILE = HERE / "profiles" / "mlc.yml"

@@ -133,6 +133,7 @@ def test_files_and_connections_have_a_limit(servers: Servers, tmp_path: Path) ->
         asker.reconnect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh"])
 def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers: Servers, tmp_path: Path) -> None:
     prints = str(executable(tmp_path / "prints", "head -c 1073741824 /dev/zero"))

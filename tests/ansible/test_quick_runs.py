@@ -16,6 +16,8 @@ from calibration.quick.gate import check_inventory, exit_code
 from calibration.quick.measure import LOG, Sentry, Wanted
 from calibration.results.layout import REFERENCES
 
+pytestmark = pytest.mark.slow
+
 CLOCK = ["core_frequency"]
 
 

@@ -6,6 +6,7 @@ import re
 import signal
 from collections import Counter
 
+import pytest
 from support import (
     ANOTHER_DISPLAY,
     PATIENCE_S,
@@ -30,6 +31,8 @@ from support import (
 
 from calibration.results.store import read_run
 from calibration.run.records import StepRecord, records
+
+pytestmark = pytest.mark.slow
 
 
 def steps_of(lab: Lab, name: str) -> Counter[str]:

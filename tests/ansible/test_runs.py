@@ -45,6 +45,7 @@ def test_a_run_leaves_nothing_behind(calibrated_lab: tuple[Lab, Ended]) -> None:
     assert not (lab.results / LOCK).exists()  # only nights are exclusive
 
 
+@pytest.mark.slow
 def test_renders_pages_and_site_again_for_nobody_else_to_write(
     calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path
 ) -> None:

@@ -10,6 +10,8 @@ from calibration.base.tuning import Unrestored
 from calibration.results.store import read_run
 from tests.command import calibration as command
 
+pytestmark = pytest.mark.slow
+
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 
 STUCK = Unrestored(setting="turbo", where=NO_TURBO, wanted="0", found="1", error="Operation not permitted")

@@ -83,6 +83,20 @@ def refuse(constant: str) -> None:
     raise AssertionError(f"the document holds {constant}")
 
 
+SLOW = {"emulated", "emulated_aarch64", "sanitizer", *(f"built_{target}" for target in TARGETS)}
+"""Fixtures that compile sutprobe for another machine than this one, or for a sanitizer."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what takes another sutprobe than this machine's: a minute to compile each."""
+    others = SLOW - {f"built_{platform.machine()}"}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            if others & {*item.fixturenames, *(f"built_{value}" for value in values)}:
+                item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def built_x86_64() -> BuiltProbe:
     return build("x86_64")

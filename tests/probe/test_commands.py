@@ -1041,6 +1041,7 @@ def test_terminated_jitter_keeps_its_data(native: Path, cpus: list[int]) -> None
     assert sum(item.count for item in gaps.histogram) == gaps.count
 
 
+@pytest.mark.slow
 def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpus: list[int]) -> None:
     """In a build that is told to end when it has begun to watch and no thread has."""
     text = (SOURCES_DIRECTORY / "jitter_watch.c").read_text(encoding="utf-8")

@@ -22,6 +22,8 @@ from tests.report.browsing import emulate
 from tests.report.report_documents import PAGE
 from tests.tools import require
 
+pytestmark = pytest.mark.slow
+
 LOCK = Path(__file__).parent / "axe"
 
 PAGES = [
