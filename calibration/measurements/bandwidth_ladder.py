@@ -121,11 +121,8 @@ class BandwidthLadderValues(GridValues):
 class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadderValues]):
     """Traffic in buffers from half the first-level cache to well beyond the last."""
 
-    kind = "bandwidth_ladder"
     title = "Bandwidth ladder"
     question = "What do one CPU and all CPUs move at each level of the memory hierarchy?"
-    settings = BandwidthLadderSettings
-    values = BandwidthLadderValues
     metric_rows = (
         *(
             bandwidth(

@@ -63,11 +63,8 @@ class BandwidthMatrixValues(NodeMatrixValues):
 class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
     """All CPUs of one node read from one node, for every pair."""
 
-    kind = "bandwidth_matrix"
     title = "Bandwidth matrix"
     question = "How much do the CPUs of each node read from the memory of each node?"
-    settings = BandwidthMatrixSettings
-    values = BandwidthMatrixValues
     titles: ClassVar = {
         "{cpu_node}.{memory_node}.bandwidth_mb_s": (
             "Read bandwidth, CPUs of node {cpu_node} from memory of node {memory_node}"

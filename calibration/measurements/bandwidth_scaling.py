@@ -104,11 +104,8 @@ class BandwidthScalingValues(GridValues):
 class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValues]):
     """The same traffic by more and more CPUs: one per core first, then the cores' other threads."""
 
-    kind = "bandwidth_scaling"
     title = "Bandwidth by number of threads"
     question = "How many threads does it take to load the memory fully, and what does each of them add?"
-    settings = ScalingSettings
-    values = BandwidthScalingValues
     metric_rows = (
         bandwidth(
             "bandwidth_scaling.{order:fill|spread}.{threads}.bandwidth_mb_s",

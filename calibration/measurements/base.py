@@ -8,7 +8,7 @@ finds the modules.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field
 
@@ -248,7 +248,7 @@ class Declaration(ABC, Generic[S, V]):
     """One measurement kind: a module of this package has an instance ``MEASUREMENT``, which the registry finds."""
 
     kind: ClassVar[str]
-    """Its name in documents."""
+    """Its name in documents: that of its values."""
     title: ClassVar[str]
     """Its title on pages."""
     question: ClassVar[str]
@@ -266,6 +266,13 @@ class Declaration(ABC, Generic[S, V]):
     """Measured once, after the rounds: a search, or a load over time that rounds would cut."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
+
+    def __init_subclass__(cls) -> None:
+        """Set what follows from the parameters of the class: settings, values and kind."""
+        super().__init_subclass__()
+        settings, values = get_args(vars(cls)["__orig_bases__"][0])
+        if not isinstance(values, TypeVar):  # else a base of several kinds
+            cls.settings, cls.values, cls.kind = settings, values, values.model_fields["kind"].default
 
     @abstractmethod
     def steps(self, sut: Sut, settings: S) -> Iterator[Planned]:

@@ -125,11 +125,8 @@ class C2cLatencyValues(GridValues):
 class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     """A random chase over lines just read or written by another core."""
 
-    kind = "c2c_latency"
     title = "Cache-to-cache latency"
     question = "How long does one load take when another core's cache holds the line?"
-    settings = C2cSettings
-    values = C2cLatencyValues
     local = LOCAL
     metric_rows = (
         transfer(

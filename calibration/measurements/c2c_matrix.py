@@ -145,11 +145,8 @@ class C2cMatrixValues(GridValues):
 class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     """The cache-to-cache chase, or the hand-shake, between pairs of CPUs."""
 
-    kind = "c2c_matrix"
     title = "Core-to-core matrix"
     question = "How far apart are the CPUs of the machine, from cache to cache?"
-    settings = C2cMatrixSettings
-    values = C2cMatrixValues
     metric_rows = tuple(
         transfer(
             f"c2c_matrix.{{method:{method}}}.{{pairs:{pairs}}}_ns",

@@ -144,11 +144,8 @@ class CoreFrequencyValues(GridValues):
 class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     """A chain of additions measures the clock, with independent vector instructions as the load."""
 
-    kind = "core_frequency"
     title = "Core frequency"
     question = "At which clock does each core run under scalar and vector work, alone and with all others?"
-    settings = CoreFrequencySettings
-    values = CoreFrequencyValues
     metric_rows = (
         *(
             MetricRow(

@@ -106,11 +106,8 @@ class CoreLatencyValues(GridValues):
 class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
     """A random chase from one CPU of every core, one after another, over one chain for each node."""
 
-    kind = "core_latency"
     title = "Core latency"
     question = "Is every core as near to its memory as the others of its node?"
-    settings = CoreLatencySettings
-    values = CoreLatencyValues
     metric_rows = (
         latency(
             "core_latency.{core:lowest|median|highest}_ns",

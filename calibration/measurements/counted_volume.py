@@ -102,12 +102,9 @@ class CountedVolumeValues(Values):
 class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     """STREAM's triad on all CPUs, with known traffic."""
 
-    kind = "counted_volume"
     title = "Counted volume"
     question = "Do the memory controllers count the bytes that are known to be moved?"
     once = True
-    settings = CountedVolumeSettings
-    values = CountedVolumeValues
     metric_rows = (
         MetricRow(
             "counted_volume.triad_s",

@@ -122,11 +122,8 @@ class FirmwareValues(Values):
 class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
     """The kernel's tracer hwlat, and the counters of firmware and heat."""
 
-    kind = "firmware"
     title = "Firmware"
     question = "What takes a CPU that no setting of the operating system explains?"
-    settings = FirmwareSettings
-    values = FirmwareValues
     metric_rows = (
         latency(
             "firmware.max_gap_ns",

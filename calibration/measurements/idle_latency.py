@@ -60,11 +60,8 @@ class IdleLatencyValues(Values):
 class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
     """One random chase over a buffer well beyond the last-level cache."""
 
-    kind = "idle_latency"
     title = "Idle latency"
     question = "How long does one load from local memory take when nothing else uses it?"
-    settings = IdleLatencySettings
-    values = IdleLatencyValues
     metric_rows = (
         latency(
             "idle_latency.latency_ns",

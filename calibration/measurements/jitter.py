@@ -141,11 +141,8 @@ class JitterValues(Values):
 class Jitter(Declaration[JitterSettings, JitterValues]):
     """The timed work of PMA jitter, then a loop that only reads the clock."""
 
-    kind = "jitter"
     title = "Core jitter"
     question = "How much does the operating system disturb a CPU?"
-    settings = JitterSettings
-    values = JitterValues
     main_chart_rank = 30
     metric_rows = (
         latency(

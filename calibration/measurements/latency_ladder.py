@@ -126,11 +126,8 @@ class LatencyLadderValues(GridValues):
 class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     """Chases at increasing sizes, from the first-level cache into memory."""
 
-    kind = "latency_ladder"
     title = "Latency ladder"
     question = "What does a load cost at each level of the memory hierarchy, and where do the levels end?"
-    settings = LadderSettings
-    values = LatencyLadderValues
     main_chart_rank = 10
     metric_rows = (
         *(

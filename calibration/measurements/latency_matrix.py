@@ -66,11 +66,8 @@ class LatencyMatrixValues(NodeMatrixValues):
 class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     """A random chase for every pair of a node with CPUs and a node with memory."""
 
-    kind = "latency_matrix"
     title = "Latency matrix"
     question = "How far is the memory of each node from the CPUs of each node?"
-    settings = ChaseSettings
-    values = LatencyMatrixValues
     titles: ClassVar = {
         "{cpu_node}.{memory_node}.latency_ns": "Latency, CPUs of node {cpu_node} to memory of node {memory_node}"
     }

@@ -136,11 +136,8 @@ def name_of(percent: float) -> str:
 class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
     """The chase of the idle latency, with loads timed one by one."""
 
-    kind = "load_tail"
     title = "Tail of single loads"
     question = "How much longer than the median do the slowest loads from memory take?"
-    settings = LoadTailSettings
-    values = LoadTailValues
     metric_rows = (
         latency(
             r"load_tail.{percentile:p\d+(?:_\d+)?}.latency_ns",

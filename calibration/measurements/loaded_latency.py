@@ -156,11 +156,8 @@ class LoadedLatencyValues(Values):
 class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     """One probe per node chases while all other cores load the memory, from no delay to almost no load."""
 
-    kind = "loaded_latency"
     title = "Loaded latency"
     question = "How does latency grow as the other CPUs use the memory?"
-    settings = LoadedSettings
-    values = LoadedLatencyValues
     main_chart_rank = 20
     metric_rows = (
         latency(

@@ -79,11 +79,8 @@ class MaxValues(Values):
 class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     """A search over shapes, delays and thread counts, with the best measured again."""
 
-    kind = "max_bandwidth"
     title = "Maximum bandwidth"
     question = "What is the most that this machine's memory delivers, and with which setting?"
-    settings = MaxSettings
-    values = MaxValues
     metric_rows = tuple(
         bandwidth(
             f"max_bandwidth.{{mix:{mix}}}.bandwidth_mb_s",

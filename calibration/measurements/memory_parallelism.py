@@ -98,11 +98,8 @@ class MemoryParallelismValues(Values):
 class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelismValues]):
     """One to 32 chains, each in its own part of one random cycle, walked by one thread."""
 
-    kind = "memory_parallelism"
     title = "Memory-level parallelism"
     question = "How many loads can one core have in flight, and how long does a load take then?"
-    settings = MemoryParallelismSettings
-    values = MemoryParallelismValues
     metric_rows = (
         latency(
             "memory_parallelism.{memory_node}.load_ns",

@@ -100,11 +100,8 @@ class Chains(NamedTuple):
 class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
     """Chases on pages of each size: over memory, over one line in each page, and over the same number of lines."""
 
-    kind = "page_sizes"
     title = "Page sizes and TLB misses"
     question = "How much of a load's latency is address translation, by page size?"
-    settings = PageSizesSettings
-    values = PageSizesValues
     metric_rows = (
         latency(
             r"page_sizes.{page:(?:base|thp|hugetlb)_\d+[bkmg]?}.latency_ns",

@@ -56,11 +56,8 @@ class PeakValues(Values):
 class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     """One thread on every core, no delay, each mix in one shape."""
 
-    kind = "peak_injection_bandwidth"
     title = "Peak injection bandwidth"
     question = "How much do all cores together move when none of them waits?"
-    settings = PeakSettings
-    values = PeakValues
     main_chart_rank = 50
     metric_rows = tuple(
         bandwidth(

@@ -93,11 +93,8 @@ class PrefetcherEffectValues(GridValues):
 class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     """Strided and random chases beyond the last-level cache, with the prefetchers as found and off."""
 
-    kind = "prefetcher_effect"
     title = "Effect of the prefetchers"
     question = "How much of the latency along a stride do the hardware prefetchers hide?"
-    settings = PrefetcherSettings
-    values = PrefetcherEffectValues
     metric_rows = tuple(
         latency(
             rf"prefetcher_effect.{prefetchers}{{order:(?:forward|backward|random)_\d+}}.latency_ns",

@@ -67,11 +67,8 @@ class RandomBandwidthValues(Values):
 class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidthValues]):
     """One word of each line in random order, loads independent of each other, on all CPUs at the same time."""
 
-    kind = "random_bandwidth"
     title = "Random bandwidth"
     question = "How much do all CPUs together read if each load is from another place?"
-    settings = RandomBandwidthSettings
-    values = RandomBandwidthValues
     metric_rows = (
         bandwidth("random_bandwidth.bandwidth_mb_s", "lines read at random by all CPUs", "access_patterns"),
         fraction(

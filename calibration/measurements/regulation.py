@@ -187,12 +187,9 @@ class RegulationValues(Values):
 class Regulation(Declaration[RegulationSettings, RegulationValues]):
     """One sweep over no-ops for each number of threads and state of the prefetchers."""
 
-    kind = "regulation"
     title = "Bandwidth regulation"
     question = "What do threads, no-ops and prefetchers make of bandwidth and latency, and do all methods agree?"
     once = True
-    settings = RegulationSettings
-    values = RegulationValues
     methods = METHODS
     metric_rows = (
         bandwidth(

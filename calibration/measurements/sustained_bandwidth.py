@@ -80,12 +80,9 @@ class SustainedBandwidthValues(Values):
 class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidthValues]):
     """One continuous load; the other kinds measure bursts."""
 
-    kind = "sustained_bandwidth"
     title = "Sustained bandwidth"
     question = "What is left of the bandwidth after seconds of load?"
     once = True
-    settings = SustainedSettings
-    values = SustainedBandwidthValues
     metric_rows = (
         bandwidth(
             f"sustained_bandwidth.{{mix:{ANY_MIX}}}.bandwidth_mb_s",

@@ -14,7 +14,7 @@ from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, l
 from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values, require_any
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.metric_rows import bandwidth
-from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, ShapeReference, Threads
+from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, Threads
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -147,12 +147,9 @@ class TrafficShapeValues(Values):
 class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     """All CPUs, no delay, a short look at every shape."""
 
-    kind = ShapeReference.kind
     title = "Access pattern"
     question = "With which streams, prefetches, instructions and vector width does this platform move most?"
     once = True
-    settings = ShapeSettings
-    values = TrafficShapeValues
     metric_rows = (
         bandwidth(
             f"traffic_shape.{{vector:[a-z0-9]+}}.{{mix:{ANY_MIX}}}.bandwidth_mb_s",

@@ -372,11 +372,8 @@ METRICS = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 class Wakeup(Declaration[WakeupSettings, WakeupValues]):
     """Threads that sleep until absolute deadlines and see how late they run."""
 
-    kind = "wakeup"
     title = "Wake-up latency"
     question = "How late does a thread run after its timer expired?"
-    settings = WakeupSettings
-    values = WakeupValues
     metric_rows = tuple(
         latency(
             f"wakeup.{{state:{'|'.join(get_args(Condition))}}}.{name}",
