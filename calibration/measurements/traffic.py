@@ -2,7 +2,7 @@
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
@@ -48,19 +48,9 @@ Mix = Annotated[
 MIXES: tuple[Mix, ...] = ("reads", "3:1", "2:1", "1:1", "stream_triad")
 """The mixes of the published pages, in their order."""
 
-BUFFERS: dict[str, int] = {
-    "reads": 1,
-    "3:1": 3,
-    "2:1": 2,
-    "1:1": 1,
-    "stream_triad": 3,
-    "write": 1,
-    "write_nt": 1,
-    "copy": 2,
-    "copy_nt": 2,
-    "triad": 3,
-    "line_reads": 1,
-    "random_reads": 1,
+BUFFERS: dict[str, int] = dict.fromkeys(get_args(get_args(Mix)[0]), 1) | {
+    **dict.fromkeys(("2:1", "copy", "copy_nt"), 2),
+    **dict.fromkeys(("3:1", "stream_triad", "triad"), 3),
 }
 """Buffers per thread of each mix."""
 
