@@ -49,6 +49,7 @@ from calibration.formats.readings import (
     joined,
     table_reading,
 )
+from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.mlc_program import NAME
 from calibration.measurements.traffic import MIXES
 
@@ -78,10 +79,6 @@ MAX_OUTPUT_LINES: Final = 4_000
 
 MAX_NOTE_CHARACTERS: Final = 4 << 20
 """Most characters of notes in all readings of one command; usually a few hundred."""
-
-
-DELAYS: Final = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
-"""Default delays of a sweep."""
 
 
 def read_output(content: bytes, argv: Sequence[str]) -> tuple[Reading, ...]:
@@ -269,8 +266,8 @@ def _loaded_latency(section: Section, options: Sequence[str]) -> Iterator[ReadVa
     if columns and not SWEEP_UNITS.keys() <= scales.keys():
         section.missing.append(NO_UNIT)
     chosen = any(option.startswith(("-d", "-g")) for option in options)
-    if points and not chosen and len(points) < len(DELAYS) and tuple(points) == DELAYS[: len(points)]:
-        section.missing.append(f"{len(points)} of the {len(DELAYS)} delays of a sweep")
+    if points and not chosen and len(points) < len(MLC_DELAYS) and tuple(points) == MLC_DELAYS[: len(points)]:
+        section.missing.append(f"{len(points)} of the {len(MLC_DELAYS)} delays of a sweep")
     if points:
         yield ReadLoadedLatency(points=tuple(points.values()))
 
