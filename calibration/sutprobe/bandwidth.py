@@ -87,13 +87,9 @@ class BandwidthPoint(Point):
 
     @classmethod
     def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
-        """Return the placements of all *parts*, whether all are checked, and the largest skew."""
+        """Return the same as for other points, and the largest skew."""
         skews = [point.start_skew_ns for _, point in parts if point.start_skew_ns is not None]
-        return {
-            **super().combined(parts),
-            "checked": all(point.checked for _, point in parts),
-            "start_skew_ns": max(skews, default=None),
-        }
+        return {**super().combined(parts), "start_skew_ns": max(skews, default=None)}
 
 
 class BandwidthResult(PointsResult):

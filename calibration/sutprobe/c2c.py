@@ -33,11 +33,6 @@ class C2cTransfer(Point):
     lines: int
     checked: bool
 
-    @classmethod
-    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
-        """Return the placements of all *parts*, and whether all are checked."""
-        return {**super().combined(parts), "checked": all(pair.checked for _, pair in parts)}
-
 
 class C2cPair(C2cTransfer):
     """A pair with its placements."""

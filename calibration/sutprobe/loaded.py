@@ -2,7 +2,7 @@
 """The result of ``sutprobe loaded``."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from calibration.base.model import Model
 from calibration.sutprobe.bandwidth import Accounting
@@ -40,11 +40,6 @@ class LoadedPoint(Point):
     accounting: Accounting
     checked: bool
     placements: tuple[LoadedPlacement, ...] | None
-
-    @classmethod
-    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
-        """Return the placements of all *parts*, and whether all are checked."""
-        return {**super().combined(parts), "checked": all(point.checked for _, point in parts)}
 
 
 class ZeroLoad(Model):

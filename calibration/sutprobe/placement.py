@@ -106,22 +106,27 @@ P = TypeVar("P", bound=Repeated)
 
 
 class Point(Repeated):
-    """A point with placements, and why it has no more of them."""
+    """A point with placements, and why it has no more of them.
+
+    Fields that are ``PROVED`` hold if they hold in each round.
+    """
 
     VALUE = "placements"
+    PROVED: ClassVar[tuple[str, ...]] = ("checked",)
 
     stopped: Stopped | None
     placements: tuple[Any, ...] | None
 
     @classmethod
     def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
-        """Return the placements of all *parts*, each with its round, and why the last has no more."""
+        """Return the placements of all *parts*, each with its round, what all prove, and why the last has no more."""
         placed = (
             placement.model_copy(update={"round": part.round, "around": part.around})
             for part, point in parts
             for placement in point.placements or ()
         )
-        return {"placements": tuple(placed), "stopped": parts[-1][1].stopped}
+        proved = {name: all(getattr(point, name) for _, point in parts) for name in cls.PROVED}
+        return {"placements": tuple(placed), "stopped": parts[-1][1].stopped, **proved}
 
 
 def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
