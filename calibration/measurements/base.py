@@ -168,6 +168,13 @@ def require_any(found: Collection[object], points: Iterable[Any], what: str) -> 
         raise InputError(f"no {what} could be measured: {'; '.join(reasons) or 'no reason was given'}")
 
 
+def only_point(points: Sequence[Any], step: Step) -> Any:
+    """Return the one of *points* that *step* measures. Raises ``InputError`` if there are others, or none."""
+    if len(points) != 1:
+        raise InputError(f"{len(points)} points for {step.id}, not 1")
+    return points[0]
+
+
 class Values(Model):
     """Base of the values of one kind; ``kind`` is the discriminator."""
 

@@ -4,14 +4,25 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from statistics import median
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, PositiveInt
 
+from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.context.model import Context
-from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_parts
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    Missing,
+    RepeatedSettings,
+    Step,
+    Values,
+    missing_part,
+    missing_parts,
+    only_point,
+)
 from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.sut import (
@@ -26,8 +37,8 @@ from calibration.measurements.sut import (
     size_flags,
     whole_pages,
 )
-from calibration.sutprobe.document import ProbeDocument
-from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyPoint
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyPoint, LatencyResult
 
 LINK_NS = 35.0
 """Cost of shuffling, linking and verifying one node of a chain, for the expected duration only."""
@@ -318,3 +329,64 @@ def core_hz_of(points: Sequence[LatencyPoint | IdleLatencies]) -> float | None:
         for hz in (placement.core_hz_before, placement.core_hz_after)
     ]
     return median(measured) if measured else None
+
+
+C = TypeVar("C", bound=ChaseSettings)
+V = TypeVar("V", bound=Values)
+
+
+class NearChase(NamedTuple):
+    """The latency of the only ``point`` of an answer, the fields of its values that say where, and its flags."""
+
+    point: LatencyPoint
+    latency: IdleLatencies
+    fields: dict[str, Any]
+    flags: tuple[Flag, ...]
+
+
+class NearChaseDeclaration(Declaration[C, V]):
+    """A kind of one random chase, from the measuring CPU of the first node with CPUs, on the nearest memory."""
+
+    def chases(
+        self, sut: Sut, settings: C, more: Mapping[str, object] | None = None
+    ) -> Iterator[tuple[Step, Sequence[Place]]]:
+        """Yield the step, with *more* options, and the keep-awake threads beside it."""
+        for node in sut.cpu_nodes[:1]:
+            place = Place(sut.measuring_cpu(node), sut.home(node))
+            size_bytes = idle_bytes(sut, settings, place.node, 1)
+            keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
+            options = {"at": place, **settings.random_options(sut, size_bytes), "keep-awake": list(keep_awake)}
+            step = self.step(
+                f"CPU {place.cpu}, memory of node {place.node}",
+                "latency",
+                {**options, **(more or {})},
+                cpus=(place.cpu,),
+                memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
+                tasks=1 + len(keep_awake),
+                cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake),
+                setup_s=settings.setup_s(size_bytes),
+                repeated=settings,
+            )
+            yield step, keep_awake
+
+    def chased(self, document: ProbeDocument, step: Step, sut: Sut) -> NearChase:
+        """Return what *document* says. Raises ``InputError`` unless it has one point with a value."""
+        point: LatencyPoint = only_point(read_result(document, LatencyResult).points, step)
+        latency = idle_latencies(point, step.target_half_width)
+        if latency is None:
+            raise InputError(missing_part("", point.error).reason)
+        keep_awake = keep_awake_of([point])
+        fields = {
+            "cpu": point.cpu,
+            "node": point.nodes[0],
+            "size_bytes": point.size_bytes,
+            "page": latency.placements[0].pages.obtained,
+            "condition": latency.condition,
+            "keep_awake": keep_awake,
+        }
+        flags = (
+            *chase_flags(document, [point], [latency]),
+            *keep_awake_flags(keep_awake),
+            *chain_flags(sut, [point]),
+        )
+        return NearChase(point, latency, fields, flags)

@@ -14,34 +14,13 @@ from calibration.base.percentiles import Histogram, Percentile, beyond_longest, 
 from calibration.base.statistics import Estimate
 from calibration.charts.base import TIME_LABEL, Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.measurements.base import (
-    Declaration,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Missing,
-    Parsed,
-    Planned,
-    Step,
-    Values,
-)
-from calibration.measurements.chase import (
-    ChaseSettings,
-    Condition,
-    chain_flags,
-    chain_memory,
-    chase_flags,
-    idle_bytes,
-    idle_latencies,
-    keep_awake_flags,
-    keep_awake_for,
-    keep_awake_of,
-)
+from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Missing, Parsed, Planned, Step, Values
+from calibration.measurements.chase import HOP_NS, ChaseSettings, Condition, NearChaseDeclaration
 from calibration.measurements.evidence import estimate_of
 from calibration.measurements.metric_rows import latency
-from calibration.measurements.sut import Place, Sut
-from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyResult, SingleLoads
+from calibration.measurements.sut import Sut
+from calibration.sutprobe.document import ProbeDocument
+from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, SingleLoads
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
@@ -73,6 +52,15 @@ class LoadTailSettings(ChaseSettings):
     hops: PositiveInt = 4_000
     single_loads: PositiveInt = 1_000_000
     target_half_width: HalfWidth = 0.05
+
+    def options(self) -> dict[str, object]:
+        """Return the options of sutprobe for these settings."""
+        return {**super().options(), "single-loads": self.single_loads}
+
+    def walk_s(self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None) -> float:
+        """Return the expected time in s to walk one point's existing chains, single loads included."""
+        loads_s = self.single_loads * LOAD_NS * 1e-9
+        return super().walk_s(size_bytes, stride_bytes, hop_ns, hops) + self.placements * loads_s
 
 
 class TailPercentile(Model):
@@ -133,7 +121,7 @@ def name_of(percent: float) -> str:
     return f"p{percent:g}".replace(".", "_")
 
 
-class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
+class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
     """The chase of the idle latency, with loads timed one by one."""
 
     title = "Tail of single loads"
@@ -148,63 +136,23 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
 
     def steps(self, sut: Sut, settings: LoadTailSettings) -> Iterator[Planned]:
         """Yield the chase of the idle latency, from the same CPU over the same memory."""
-        for node in sut.cpu_nodes[:1]:
-            place = Place(sut.measuring_cpu(node), sut.home(node))
-            size_bytes = idle_bytes(sut, settings, place.node, 1)
-            keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
-            walks = settings.placements * (2 if keep_awake else 1)
-            yield self.step(
-                f"CPU {place.cpu}, memory of node {place.node}",
-                "latency",
-                {
-                    "at": place,
-                    **settings.random_options(sut, size_bytes),
-                    "single-loads": settings.single_loads,
-                    "keep-awake": list(keep_awake),
-                },
-                cpus=(place.cpu,),
-                memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
-                tasks=1 + len(keep_awake),
-                cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake)
-                + walks * settings.single_loads * LOAD_NS * 1e-9,
-                setup_s=settings.setup_s(size_bytes),
-                repeated=settings,
-            )
+        for step, _ in self.chases(sut, settings):
+            yield step
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one distribution."""
-        result = read_result(document, LatencyResult)
-        if len(result.points) != 1:
-            raise InputError(f"{len(result.points)} points for {step.id}, not 1")
-        point = result.points[0]
-        latency = idle_latencies(point, step.target_half_width)
-        if latency is None:
-            raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
+        point, latency, fields, flags = self.chased(document, step, sut)
         placements = latency.placements
         if document.clock is None or any(placement.single_loads is None for placement in placements):
             raise InputError("no single loads in a placement, or no clock")
-        values = _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
-        keep_awake = keep_awake_of(result.points)
+        fields |= _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
         yield Parsed(
             id=step.id,
-            values=LoadTailValues(
-                cpu=point.cpu,
-                node=point.nodes[0],
-                size_bytes=point.size_bytes,
-                page=placements[0].pages.obtained,
-                condition=latency.condition,
-                keep_awake=keep_awake,
-                chase_ns=latency.latency_ns,
-                **values,
-            ),
-            flags=(
-                *chase_flags(document, result.points, [latency]),
-                *keep_awake_flags(keep_awake),
-                *chain_flags(sut, [point]),
-            ),
+            values=LoadTailValues(chase_ns=latency.latency_ns, **fields),
+            flags=flags,
             missing=tuple(
                 Missing(what=f"{found.percent:g} % of loads", reason=found.reason)
-                for found in values["percentiles"]
+                for found in fields["percentiles"]
                 if found.reason is not None
             ),
         )

@@ -7,9 +7,8 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from calibration.base import units
-from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate, combined
-from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values
+from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values, only_point
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import MIB, Sut
@@ -101,9 +100,8 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the bandwidth."""
         points = read_result(document, BandwidthResult).points
-        if len(points) != 1:
-            raise InputError(f"{len(points)} points for {step.id}, not 1")
-        ((point, reads),) = measured_points(points, step.target_half_width)
+        point = only_point(points, step)
+        ((_, reads),) = measured_points(points, step.target_half_width)
         pages = {placement.pages.obtained for placement in point.placements or ()}
         yield Parsed(
             id=step.id,

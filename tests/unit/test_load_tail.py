@@ -120,7 +120,7 @@ def test_what_lies_beyond_the_longest_is_of_the_loads_that_were_not_interrupted(
 @pytest.mark.parametrize("keep_awake", [True, False])
 def test_loads_beside_a_keep_awake_thread_are_planned_too(monkeypatch: pytest.MonkeyPatch, keep_awake: bool) -> None:
     if not keep_awake:
-        monkeypatch.setattr("calibration.measurements.load_tail.keep_awake_for", lambda *_: ())
+        monkeypatch.setattr("calibration.measurements.chase.keep_awake_for", lambda *_: ())
     few_s, many_s = (
         step.expected_duration_s
         for loads in (100_000, 1_100_000)
