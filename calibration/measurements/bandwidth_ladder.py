@@ -30,7 +30,6 @@ from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
     Mix,
     Part,
-    Run,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
@@ -152,20 +151,19 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
             if threads == "all" and not settings.all_cpus:
                 continue
             who = f"CPU {parts[0].cpus[0]}" if threads == "one" else f"all {len(sut.cpus)} CPUs"
-            sizes = list(ladder(sut, parts, settings.mixes))
+            sizes = tuple(ladder(sut, parts, settings.mixes))
             if not sizes:
                 yield self.not_planned("the kernel reports no cache whose size it knows")
                 return
-            cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
             chosen = {} if sut.traffic_shape is None else sut.traffic_shape.level_shapes(threads)
             caches = tuple(shares(sut, parts))
             yield self.traffic_step(
                 f"{who}, {units.plural(len(sizes), 'size')} x {units.plural(len(settings.mixes), 'mix')}",
                 [parts],
                 settings.mixes,
-                ",".join(map(str, sizes)),
+                sizes,
                 {"delay": 0, **settings.options(), **ladder_shapes(settings, caches, sizes, chosen)},
-                cost_s=cost_s,
+                cost=settings.cost_s,
                 repeated=settings,
                 suffix="" if threads == "one" else "-all",
             )

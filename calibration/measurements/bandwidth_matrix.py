@@ -25,7 +25,6 @@ from calibration.measurements.traffic import (
     CountedTrafficSettings,
     Mix,
     Part,
-    Run,
     TrafficDeclaration,
     common_buffer_bytes,
     shape_options,
@@ -98,7 +97,6 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
             yield self.not_planned("no node with CPUs and no node with memory found")
             return
         size_bytes = common_buffer_bytes(sut, cells, (MIX,))
-        cost_s = settings.cost_s([Run(parts, MIX, size_bytes) for parts in cells])
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         yield self.traffic_step(
             f"{len(sut.cpu_nodes)} x {len(sut.memory_nodes)} nodes",
@@ -111,7 +109,7 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
                 **shape_options(settings, settings.shape, sut.traffic_shape, (MIX,)),
                 **counters,
             },
-            cost_s=cost_s,
+            cost=settings.cost_s,
             repeated=settings,
         )
 

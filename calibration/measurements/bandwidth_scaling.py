@@ -18,7 +18,6 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     Mix,
     Part,
-    Run,
     TrafficDeclaration,
     TrafficSettings,
     shape_options,
@@ -139,15 +138,13 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, order)]
             sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
-            runs = [Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True)]
-            cost_s = settings.cost_s(runs)
             yield self.traffic_step(
                 f"{ORDERS[order] if len(orders) > 1 else 'one node'}, {units.plural(len(groups), 'count')}",
                 groups,
                 (settings.mix,),
                 sizes,
                 {"delay": 0, **settings.options(), **shape},
-                cost_s=cost_s,
+                cost=settings.cost_s,
                 repeated=settings,
                 suffix="" if order == "fill" else f"-{order}",
             )

@@ -2,6 +2,8 @@
 """Maximum bandwidth: the highest bandwidth over all settings tried, for each mix."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import repeat
 from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -19,7 +21,6 @@ from calibration.measurements.traffic import (
     MIXES,
     CountedTrafficSettings,
     Mix,
-    Run,
     TrafficDeclaration,
     all_cores,
     all_cpus,
@@ -110,7 +111,6 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         shapes, tries = candidates(settings, sut.traffic_shape)
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
         sizes = shared_buffer_bytes(sut, groups, settings.mixes)
-        runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         what = f"{units.plural(tries * len(groups), 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
         tried: dict[str, object] = {"delay": ",".join(map(str, settings.delays)), **shapes}
@@ -120,7 +120,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             settings.mixes,
             sizes,
             {**settings.options(), **tried, **counters},
-            cost_s=settings.cost_s(runs, full),
+            cost=partial(settings.cost_s, repeats=full),
             repeated=settings,
         )
         if tries == 1:
@@ -132,7 +132,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             settings.mixes,
             sizes,
             {**tried, "keep-best": settings.keep_best},
-            cost_s=scan_s(runs, tries),
+            cost=lambda runs: scan_s(runs, repeat(tries, len(runs))),
             suffix=SEARCH_SUFFIX,
         )
         yield from measured.after(search, "--only")

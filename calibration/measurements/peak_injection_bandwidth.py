@@ -19,7 +19,6 @@ from calibration.measurements.traffic import (
     PLAIN,
     CountedTrafficSettings,
     Mix,
-    Run,
     TrafficDeclaration,
     all_cores,
     buffer_bytes,
@@ -96,14 +95,13 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         for suffix, shape, mixes in (("", tuned, settings.mixes), (PLAIN_SUFFIX, plain, settings.plain_mixes)):
             if not mixes:
                 continue
-            cost_s = settings.cost_s([Run(parts, mix, size_bytes) for mix in mixes])
             yield self.traffic_step(
                 f"{'one plain stream' if suffix else 'tuned shape'}, {units.plural(len(mixes), 'mix')}",
                 [parts],
                 mixes,
                 size_bytes,
                 {"delay": 0, **settings.options(), **shape, **counters},
-                cost_s=cost_s,
+                cost=settings.cost_s,
                 repeated=settings,
                 suffix=suffix,
             )

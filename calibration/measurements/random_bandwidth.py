@@ -15,7 +15,6 @@ from calibration.measurements.sut import MIB, Sut
 from calibration.measurements.traffic import (
     PLAIN,
     Mix,
-    Run,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
@@ -93,7 +92,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
             (MIX,),
             size_bytes,
             {"delay": 0, **settings.options(), **shape_options(settings, PLAIN, None, (MIX,))},
-            cost_s=settings.cost_s([Run(parts, MIX, size_bytes)]),
+            cost=settings.cost_s,
             repeated=settings,
         )
 

@@ -20,7 +20,6 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     Mix,
-    Run,
     TrafficDeclaration,
     TrafficSettings,
     all_cores,
@@ -120,7 +119,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 "telemetry-interval-s": TELEMETRY_INTERVAL_S,
                 **shape_options(traffic, settings.shape, sut.traffic_shape, settings.mixes),
             },
-            cost_s=traffic.cost_s([Run(parts, mix, size_bytes) for mix in settings.mixes]),
+            cost=traffic.cost_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BeforeValidator, PositiveFloat, PositiveInt
@@ -190,9 +190,10 @@ def run_s(run: Run) -> float:
     return RUN_S + RUN_THREAD_S * sum(threads.values()) + (proof_s if run.mix in WRITTEN else 0)
 
 
-def scan_s(runs: Sequence[Run], tries: int) -> float:
+def scan_s(runs: Sequence[Run], tries: Iterable[int]) -> float:
     """Return the duration in s of a search over so many settings of each of *runs*."""
-    return PLACEMENT_S + fill_s(runs) + tries * sum(SCAN_S - RUN_S + run_s(run) for run in runs)
+    looks_s = (count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(tries, runs, strict=True))
+    return PLACEMENT_S + fill_s(runs) + sum(looks_s)
 
 
 def shape_options(
@@ -345,32 +346,38 @@ class TrafficDeclaration(Declaration[S, V]):
         title: str,
         groups: Sequence[Sequence[Part]],
         mixes: Sequence[Mix],
-        buffer_bytes: int | str | list[int],
+        buffer_bytes: int | Sequence[int],
         options: Mapping[str, Any],
         *,
-        cost_s: float,
+        cost: Callable[[Sequence[Run]], float],
         repeated: RepeatedSettings | None = None,
         suffix: str = "",
     ) -> Step:
         """Return the step that runs each of *mixes* on each of *groups*, with buffers of *buffer_bytes* per thread.
 
-        A list has one size for each group, a text several for all of them. Other parameters as for ``step``.
+        A list has one size for each group, a tuple several for all of them. *cost* is the expected time of these runs.
+        Other parameters as for ``step``.
         """
+        sizes = (buffer_bytes,) if isinstance(buffer_bytes, int) else tuple(buffer_bytes)
         own = buffer_bytes if isinstance(buffer_bytes, list) else [None] * len(groups)
-        largest = max(buffer_bytes if isinstance(buffer_bytes, list) else map(int, str(buffer_bytes).split(",")))
-        runs = [Run(parts, mix, size or largest) for parts, size in zip(groups, own, strict=True) for mix in mixes]
+        runs = [
+            Run(parts, mix, size)
+            for parts, only in zip(groups, own, strict=True)
+            for size in (sizes if only is None else (only,))
+            for mix in mixes
+        ]
         return self.step(
             title,
             "bandwidth",
             {
                 "group": [group_text(parts, size) for parts, size in zip(groups, own, strict=True)],
                 "mix": ",".join(mixes),
-                "buffer-bytes": largest if isinstance(buffer_bytes, list) else buffer_bytes,
+                "buffer-bytes": max(sizes) if isinstance(buffer_bytes, list) else ",".join(map(str, sizes)),
                 **options,
             },
             cpus=sorted({cpu for parts in groups for part in parts for cpu in part.cpus}),
             memory_bytes=memory_bytes(runs),
-            cost_s=cost_s,
+            cost_s=cost(runs),
             setup_s=options.get("placements", 1) * (PLACEMENT_S + fill_s(runs)),
             repeated=repeated,
             suffix=suffix,

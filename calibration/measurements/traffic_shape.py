@@ -2,6 +2,7 @@
 """Access pattern: streams, prefetches, instructions and vector width that move most, searched per platform."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import exp, log
 from typing import Annotated, Literal, TypeVar
 
@@ -19,20 +20,15 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     DEFAULT_SHAPE,
-    PLACEMENT_S,
     PLAIN,
-    RUN_S,
-    SCAN_S,
     Mix,
-    Run,
     TrafficDeclaration,
     TrafficSettings,
     all_cores,
     buffer_bytes,
-    fill_s,
     group_text,
     read_group,
-    run_s,
+    scan_s,
 )
 from calibration.measurements.traffic_points import (
     MixBandwidth,
@@ -172,11 +168,9 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             return
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
-        runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
         for number, width in enumerate(widths(sut.context, settings)):
             extras = extra_options(sut.context, settings) if number == 0 else {}
             looks = [tries + extra_looks(mix, extras) for mix in settings.mixes]
-            looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
             what = f"{units.plural(tries, 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
             what += "; then others" if extras else ""
             tried: dict[str, object] = {
@@ -191,7 +185,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 settings.mixes,
                 size_bytes,
                 {**tried, **settings.options(), "width": width},
-                cost_s=settings.cost_s(runs),
+                cost=settings.cost_s,
                 repeated=settings,
                 suffix=f"-{width}",
             )
@@ -201,7 +195,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 settings.mixes,
                 size_bytes,
                 {**tried, "keep-best": 1, "width": width},
-                cost_s=PLACEMENT_S + fill_s(runs) + looks_s,
+                cost=partial(scan_s, tries=looks),
                 suffix=f"-{width}{SEARCH_SUFFIX}",
             )
             yield from measured.after(search, "--only")
@@ -216,11 +210,10 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
         ]
         if not groups or not settings.cache_mixes:
             return
-        runs = [Run(parts, mix, size) for parts, size in groups for mix in settings.cache_mixes]
-        tries = len(settings.streams)
-        looks_s = tries * sum(run_s(run) + CACHE_WINDOWS * CACHE_WINDOW_S for run in runs)
+        tries, cells = len(settings.streams), len(groups) * len(settings.cache_mixes)
+        cached = TrafficSettings(placements=CACHE_PLACEMENTS, windows=CACHE_WINDOWS, window_s=CACHE_WINDOW_S)
         yield self.traffic_step(
-            f"{width} in caches, {units.plural(tries, 'setting')} x {units.plural(len(runs), 'level and mix')}",
+            f"{width} in caches, {units.plural(tries, 'setting')} x {units.plural(cells, 'level and mix')}",
             [parts for parts, _ in groups],
             settings.cache_mixes,
             [size for _, size in groups],
@@ -228,12 +221,10 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 "streams": ",".join(map(str, settings.streams)),
                 "prefetch-bytes": 0,
                 "delay": 0,
+                **cached.options(),
                 "width": width,
-                "placements": CACHE_PLACEMENTS,
-                "windows": CACHE_WINDOWS,
-                "window-s": CACHE_WINDOW_S,
             },
-            cost_s=CACHE_PLACEMENTS * (PLACEMENT_S + fill_s(runs) + looks_s),
+            cost=partial(cached.cost_s, repeats=tries),
             repeated=settings,
             suffix=f"-{width}{CACHE_SUFFIX}",
         )
