@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from calibration.base.cpulists import format_cpulist
@@ -18,7 +19,7 @@ from calibration.counters.assignment import SAMPLES, Counters
 from calibration.counters.chosen import ChosenEvent, ChosenSampling, CounterChoice, MissingCounter
 from calibration.counters.encoding import encode
 from calibration.counters.event_roles import EVENT_ROLES
-from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
+from calibration.counters.tables import ANY, Boxes, CoreEvent, Table, table_of, tables
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 """Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""
@@ -29,6 +30,8 @@ HARDWARE = "hardware"
 
 CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
 """Names of core sources. On a machine with two kinds of cores only the faster ones are counted."""
+
+APART: Final = frozenset({"dram.reads", "dram.writes"})
 
 BYTES_PER_UNIT: Final = {"MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "Bytes": 1.0, "B": 1.0}
 
@@ -44,23 +47,25 @@ def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)
         reason = _not_captured(context)
         missing = tuple(MissingCounter(role=role, reason=reason) for role in (*roles, SAMPLES))
         return CounterChoice(microarchitecture=None, events=(), sampling=None, missing=missing)
-    chooser = _Chooser(context, context.event_sources)
+    chooser = _Chooser(context, context.event_sources, roles)
     events: list[ChosenEvent] = []
+    sampling: list[ChosenSampling] = []
     reasons: dict[str, str] = {}
-    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role] == "machine"])
-    threads = chooser.threads([role for role in roles if EVENT_ROLES[role] == "thread"])
-    for role, found in (*boxes, *threads):
-        if isinstance(found, str):
-            reasons[role] = found
-        else:
-            events.extend(found)
-    sampling = chooser.sampling()
-    if isinstance(sampling, str):
-        reasons[SAMPLES] = sampling
+    known = {box.role for box in chooser.table.boxes} if chooser.table else set()
+    for role in (*roles, SAMPLES):
+        if role == "dram.reads_and_writes" and (known | {event.name for event in events}) & APART:
+            continue  # only used by machines that cannot tell reads from writes
+        try:
+            if role == SAMPLES:
+                sampling.append(chooser.sampling())
+            else:
+                events += chooser.of_boxes(role) if EVENT_ROLES[role] == "machine" else chooser.of_threads(role)
+        except InputError as error:
+            reasons[role] = str(error)
     return CounterChoice(
         microarchitecture=chooser.table.microarchitecture if chooser.table else None,
         events=tuple(events),
-        sampling=None if isinstance(sampling, str) else sampling,
+        sampling=next(iter(sampling), None),
         missing=tuple(MissingCounter(role=role, reason=reason) for role, reason in reasons.items()),
     )
 
@@ -86,9 +91,12 @@ def _shown(expression: str) -> str:
 
 
 class _Chooser:
-    """One machine's sources, its event table, and the counters in use."""
+    """One machine's sources, its event table, and the counters in use.
 
-    def __init__(self, context: Context, sources: Sequence[EventSource]) -> None:
+    What it cannot choose is an ``InputError``, with the reason.
+    """
+
+    def __init__(self, context: Context, sources: Sequence[EventSource], roles: Sequence[str]) -> None:
         self._context = context
         self._sources = {source.name: source for source in sources}
         self._any = tables()[ANY]
@@ -102,72 +110,57 @@ class _Chooser:
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
         unprivileged = unprivileged or bool(inside)  # capabilities of a user namespace do not count for events
         self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
+        core = (*self._any.core, *(self.table.core if self.table else ()))
+        self._rows = {role: [row for row in core if row.role == role] for role in roles}
+
+    @cached_property
+    def _together(self) -> str | None:
+        """Why the grouped events of all roles have no counters; None if they have."""
+        return self._counters.take([row for rows in self._rows.values() for row in rows if row.group is not None])
 
     # Permissions
 
-    def _refused(self, most: int, what: str) -> str | None:
-        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None if permitted."""
-        if self._paranoid is None or self._paranoid <= most:
-            return None
-        return (
-            f"not permitted: kernel.perf_event_paranoid is {self._paranoid}, {what} needs {most} or less, or "
-            "CAP_PERFMON or CAP_SYS_ADMIN"
-        )
+    def _permit(self, most: int, what: str) -> None:
+        """Refuse what the kernel permits up to perf_event_paranoid *most*."""
+        if self._paranoid is not None and self._paranoid > most:
+            raise InputError(
+                f"not permitted: kernel.perf_event_paranoid is {self._paranoid}, {what} needs {most} or less, or "
+                "CAP_PERFMON or CAP_SYS_ADMIN"
+            )
 
     def _guest(self) -> str:
         return "; the hypervisor exposes none" if self._context.virtualization.guest else ""
 
     # Uncore boxes
 
-    def boxes(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each of *roles* with its events, or why it has none."""
-        counted: set[str] = set()
-        apart = {"dram.reads", "dram.writes"}
-        known = {box.role for box in self.table.boxes} if self.table else set()
-        for role in roles:
-            if role == "dram.reads_and_writes" and (counted | known) & apart:
-                continue  # only used by machines that cannot tell reads from writes
-            found = self._role_of_boxes(role)
-            if not isinstance(found, str):
-                counted.add(role)
-            yield role, found
-
-    def _role_of_boxes(self, role: str) -> list[ChosenEvent] | str:
+    def of_boxes(self, role: str) -> list[ChosenEvent]:
+        """Return the events of *role*."""
         known = self.table.boxes if self.table else ()
         machine = self._context.processor.architecture
         others = [box for box in self._any.boxes if machine in (None, box.architecture)]
         rows = [candidate for candidate in (*known, *others) if candidate.role == role]
-        reasons = []
+        refused: InputError | None = None
         for row in rows:
-            sources = [source for name, source in self._sources.items() if re.fullmatch(row.pmus, name)]
-            if not sources:
-                continue
-            found = self._row_of_boxes(row, sources)
-            if not isinstance(found, str):
-                return found
-            reasons.append(found)
-        if reasons:
-            return reasons[0]
-        if self.table and role in self.table.absent:
-            return self.table.absent[role]
-        if not rows:
-            return self._no_event(role)
+            if sources := [source for name, source in self._sources.items() if re.fullmatch(row.pmus, name)]:
+                try:
+                    return self._row_of_boxes(row, sources)
+                except InputError as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+        if not rows or (self.table and role in self.table.absent):
+            raise InputError(self._no_event(role))
         shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
-        return f"no PMU counts it ({shown}){self._guest()}"
+        raise InputError(f"no PMU counts it ({shown}){self._guest()}")
 
-    def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
-        refusal = self._refused(0, "counting the machine as a whole")
-        if refusal:
-            return refusal
+    def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent]:
+        self._permit(0, "counting the machine as a whole")
         found: list[ChosenEvent] = []
         for source in sources:
             taken = self._taken.get(source.name, [])
             if taken and len(taken) + len(row.events) > row.counters:
-                return f"the counters of {source.name} are in use by {', '.join(sorted(set(taken)))}"
-            events = self._events_of_box(row, source)
-            if isinstance(events, str):
-                return events
-            found += events
+                raise InputError(f"the counters of {source.name} are in use by {', '.join(sorted(set(taken)))}")
+            found += self._events_of_box(row, source)
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
         missed = self._packages_without({cpu for event in found for cpu in event.cpus or ()})
@@ -180,68 +173,49 @@ class _Chooser:
         left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
         return f"not counted on package {', '.join(map(str, left))}" if left else None
 
-    def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
+    def _events_of_box(self, row: Boxes, source: EventSource) -> Iterator[ChosenEvent]:
         online = set(self._context.online_cpus)
         cpus = tuple(cpu for cpu in source.cpumask or () if cpu in online)
         if not cpus:
-            return f"no online CPU in the cpumask of {source.name}"
-        found = []
+            raise InputError(f"no online CPU in the cpumask of {source.name}")
         for event in row.events:
             alias = source.aliases.get(event.alias) if event.alias else None
             terms = alias.terms if alias else event.terms
             if terms is None:
-                return f"{source.name} has no event {event.alias}, and no table has its encoding"
+                raise InputError(f"{source.name} has no event {event.alias}, and no table has its encoding")
             scale, unit = row.scale_bytes, None
             if alias and alias.scale is not None and alias.unit in BYTES_PER_UNIT:
                 scale, unit = alias.scale * BYTES_PER_UNIT[alias.unit], alias.unit
-            try:
-                words = encode(source, terms)
-            except InputError as error:
-                return str(error)
-            found.append(
-                ChosenEvent(
-                    name=row.role,
-                    pmu=source.name,
-                    words=words,
-                    group=None,
-                    user=False,
-                    cpus=cpus,
-                    scale_bytes=scale,
-                    unit=unit,
-                    event=event.event,
-                    source=_listing(self._any if row in self._any.boxes else self.table, event.source),
-                    caution=_crowded(row),
-                )
+            yield ChosenEvent(
+                name=row.role,
+                pmu=source.name,
+                words=encode(source, terms),
+                group=None,
+                user=False,
+                cpus=cpus,
+                scale_bytes=scale,
+                unit=unit,
+                event=event.event,
+                source=_listing(self._any if row in self._any.boxes else self.table, event.source),
+                caution=_crowded(row),
             )
-        return found
 
     # Core events
 
-    def _core_source(self) -> EventSource | str:
-        """Return the source of the cores; of several, the one with the most CPUs."""
+    def of_threads(self, role: str) -> list[ChosenEvent]:
+        """Return the events of *role*; of several core sources, on the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
-            return f"no core PMU among the event sources ({_kinds(self._sources)}){self._guest()}"
-        return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
-
-    def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each of *roles* with its events, or why it has none. Grouped events come first."""
-        core = self._core_source()
-        refusal = self._refused(2, "counting anything")
-        if isinstance(core, str) or refusal:
-            yield from ((role, core if isinstance(core, str) else refusal or "") for role in roles)
-            return
-        known = self.table.core if self.table else ()
-        rows = {role: [row for row in (*self._any.core, *known) if row.role == role] for role in roles}
-        grouped = [row for role in roles for row in rows[role] if row.group is not None]
-        together = self._counters.take(grouped)
-        for role in roles:
-            if not rows[role]:
-                yield role, self._no_event(role)
-                continue
-            alone = [row for row in rows[role] if row.group is None]
-            fits = together if len(alone) < len(rows[role]) else self._counters.take(alone)
-            yield role, fits if isinstance(fits, str) else self._of_threads(rows[role], core)
+            raise InputError(f"no core PMU among the event sources ({_kinds(self._sources)}){self._guest()}")
+        self._permit(2, "counting anything")
+        rows, together = self._rows[role], self._together  # grouped events come first
+        if not rows:
+            raise InputError(self._no_event(role))
+        alone = [row for row in rows if row.group is None]
+        if lack := together if len(alone) < len(rows) else self._counters.take(alone):
+            raise InputError(lack)
+        core = max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
+        return [self._of_thread(row, core) for row in rows]
 
     def _no_event(self, role: str) -> str:
         if self.table is None:
@@ -253,12 +227,6 @@ class _Chooser:
 
     def _smt_off(self) -> bool:
         return self._context.topology.threads_per_core == 1 and self._context.topology.smt_active is not True
-
-    def _of_threads(self, rows: Sequence[CoreEvent], core: EventSource) -> list[ChosenEvent] | str:
-        try:
-            return [self._of_thread(row, core) for row in rows]
-        except InputError as error:
-            return str(error)
 
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
@@ -287,29 +255,23 @@ class _Chooser:
 
     # Samples
 
-    def sampling(self) -> ChosenSampling | str:
-        """Return how to sample loads, or why they cannot be sampled."""
+    def sampling(self) -> ChosenSampling:
+        """Return how to sample loads."""
         row = self.table.sampling if self.table else None
         if row is None:
-            return self._no_event(SAMPLES)
+            raise InputError(self._no_event(SAMPLES))
         source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
-            return f"no {_shown(row.pmus)} among the event sources ({_kinds(self._sources)}){self._guest()}"
+            raise InputError(f"no {_shown(row.pmus)} among the event sources ({_kinds(self._sources)}){self._guest()}")
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
-            return f"{source.name} has no precise sampling (caps/max_precise is 0)"
+            raise InputError(f"{source.name} has no precise sampling (caps/max_precise is 0)")
         # IBS cannot exclude the kernel unless the driver filters in software (swfilt)
         everything = row.method == "ibs" and "swfilt" not in source.formats
-        refusal = self._refused(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
-        return refusal or self._sampled(row, source)
-
-    def _sampled(self, row: SampledEvent, source: EventSource) -> ChosenSampling | str:
+        self._permit(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
         optional = [term for term in row.optional if term.partition("=")[0] in source.formats]
         needs_aux = row.aux is not None and row.aux_alias in source.aliases
-        try:
-            words = encode(source, ",".join([row.terms, *optional]))
-            aux = encode(source, row.aux)["config"] if row.aux is not None and needs_aux else None
-        except InputError as error:
-            return str(error)
+        words = encode(source, ",".join([row.terms, *optional]))
+        aux = encode(source, row.aux)["config"] if row.aux is not None and needs_aux else None
         crowded = self._counters.take([row]) if row.counters is not None else None
         caution = "multiplexed with the events above" if crowded else row.caution
         return ChosenSampling(
