@@ -6,6 +6,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
@@ -298,9 +299,7 @@ def saturation(
 
 def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
     """Return *cpus* by node, each paired with the nearest memory."""
-    by_node: dict[int, list[int]] = {}
-    for cpu in sorted(cpus):
-        by_node.setdefault(sut.node_of(cpu), []).append(cpu)
+    by_node = grouped((sut.node_of(cpu), cpu) for cpu in sorted(cpus))
     return [Part(tuple(own), sut.home(node)) for node, own in sorted(by_node.items())]
 
 

@@ -11,6 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, combined, estimate
 from calibration.base.validity import Flag, flag
@@ -352,20 +353,16 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
 
 def _classes(context: Context, table: Table, found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
     neighbourhood = Neighbourhood(context, table.labels("writer") + table.labels("reader"))
-    measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
-    estimates: dict[Class, list[Estimate]] = {}
-    for pair, latency in found.items():
-        name = neighbourhood.class_of(*pair)
-        measured.setdefault(name, []).append((latency.value, pair))
-        estimates.setdefault(name, []).append(latency)
+    by_class = grouped((neighbourhood.class_of(*pair), (latency, pair)) for pair, latency in found.items())
     for name, pairs in neighbourhood.counts().items():
-        values = sorted(measured.get(name, ()))
+        measured = by_class.get(name, ())
+        values = sorted((latency.value, pair) for latency, pair in measured)
         yield C2cClass(
             name=name,
             pairs=2 * pairs,
             measured=len(values),
             median_ns=median(value for value, _ in values) if values else None,
-            latency_ns=combined(estimates[name], median, "ns") if values else None,
+            latency_ns=combined([latency for latency, _ in measured], median, "ns") if values else None,
             minimum_ns=values[0][0] if values else None,
             minimum_pair=values[0][1] if values else None,
             maximum_ns=values[-1][0] if values else None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import Field, PositiveInt
 
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.context.model import Context
@@ -172,11 +173,9 @@ def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
 
 def chain_flags(sut: Sut, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
     """Yield a flag if chains of *points* may partly fit into a cache."""
-    by_node: dict[int, int] = {}
-    for point in points:
-        for node in point.nodes:
-            by_node[node] = min(by_node.get(node, point.touched_bytes), point.touched_bytes)
-    yield from size_flags(sut, min(point.touched_bytes for point in points), by_node)
+    by_node = grouped((node, point.touched_bytes) for point in points for node in point.nodes)
+    least = min(point.touched_bytes for point in points)
+    yield from size_flags(sut, least, {node: min(sizes) for node, sizes in by_node.items()})
 
 
 def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
@@ -303,11 +302,12 @@ def _proved(point: LatencyPoint) -> bool:
 
 def keep_awake_of(points: Sequence[LatencyPoint]) -> tuple[KeepAwakeThread, ...]:
     """Return the keep-awake threads of *points*, each with its median read rate."""
-    rates: dict[tuple[int, int], list[float]] = {}
-    for point in points:
-        for placement in point.placements or ():
-            for thread in () if placement.package_active is None else placement.package_active.keep_awake:
-                rates.setdefault((thread.cpu, thread.node), []).append(thread.mb_s)
+    rates = grouped(
+        ((thread.cpu, thread.node), thread.mb_s)
+        for point in points
+        for placement in point.placements or ()
+        for thread in (() if placement.package_active is None else placement.package_active.keep_awake)
+    )
     return tuple(KeepAwakeThread(cpu=cpu, node=node, mb_s=median(found)) for (cpu, node), found in rates.items())
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, combined, estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
@@ -109,9 +110,7 @@ class ClockRow(NamedTuple):
 
 def rows_of(points: Iterable[TableRow]) -> list[ClockRow]:
     """Return *points* by work and activity, in order of appearance."""
-    found: dict[tuple[str, Active], list[TableRow]] = {}
-    for point in points:
-        found.setdefault((point.work, point.active), []).append(point)
+    found = grouped(((point.work, point.active), point) for point in points)
     return [
         ClockRow(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
         for (work, active), group in found.items()

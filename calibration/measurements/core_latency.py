@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core latency: idle latency from every core to its nearest memory, one core at a time."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import log
 from operator import attrgetter
@@ -12,6 +13,7 @@ from pydantic import PositiveInt
 
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, combined, estimate
 from calibration.base.validity import Flag, flag
@@ -130,9 +132,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         if len(places) < 2:
             yield self.not_planned("there is only one core to measure, which the idle latency does")
             return
-        cores: dict[int, int] = {}
-        for place in places:
-            cores[place.node] = cores.get(place.node, 0) + 1
+        cores = Counter(place.node for place in places)
         sizes = {node: idle_bytes(sut, settings, node, count) for node, count in cores.items()}
         largest = max(sizes.values())
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
@@ -258,12 +258,8 @@ def _relative(points: Sequence[TableRow]) -> Iterator[tuple[TableRow, Estimate]]
 
     A node with fewer than three cores is compared with all of them.
     """
-    by_node: dict[int, list[TableRow]] = {}
-    for point in points:
-        by_node.setdefault(point.node, []).append(point)
-    middles: Mapping[int, list[float]] = {
-        node: _centres(own if len(own) > 2 else points) for node, own in by_node.items()
-    }
+    by_node = grouped((point.node, point) for point in points)
+    middles = {node: _centres(own if len(own) > 2 else points) for node, own in by_node.items()}
     for point in points:
         ratios = [ns / middle for ns, middle in zip(point.latency_ns.centres, middles[point.node], strict=True)]
         yield point, estimate([[ratio] for ratio in ratios], "fraction", rounds=range(len(ratios)))

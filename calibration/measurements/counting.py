@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, estimate
 from calibration.context.model import Context
 from calibration.counters.event_choice import choose_events
@@ -60,10 +61,8 @@ def event_options(
 
 def uncounted(context: Context) -> Iterator[NotPlanned]:
     """Yield the roles without a counter on the SUT, grouped by reason."""
-    reasons: dict[str, list[str]] = {}
-    for event in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
-        reasons.setdefault(event.reason, []).append(event.role)
-    for reason, roles in reasons.items():
+    missing = choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing
+    for reason, roles in grouped((event.reason, event.role) for event in missing).items():
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import Model, shared_fields
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
@@ -325,9 +326,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
 def _inst_jitter(view: PmaView) -> Estimate:
     """Return the spread within an interval in ns, with the intervals of a round as its windows."""
-    rounds: dict[int | None, list[float]] = {}
-    for interval in view.intervals:
-        rounds.setdefault(interval.round, []).append(interval.inst_jitter_cycles * 1e9 / view.tick_hz)
+    rounds = grouped((item.round, item.inst_jitter_cycles * 1e9 / view.tick_hz) for item in view.intervals)
     return estimate(list(rounds.values()), "ns", rounds=range(len(rounds)) if None not in rounds else ())
 
 

@@ -14,6 +14,7 @@ from pydantic import PositiveInt
 
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, estimate
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
@@ -233,9 +234,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         """Yield the curves and their levels."""
         result = read_result(document, LatencyResult)
         target = step.target_half_width
-        combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
-        for point in result.points:
-            combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
+        combinations = grouped(((point.order, point.size_bytes, point.stride_bytes), point) for point in result.points)
         rows: list[dict[str, Any]] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
             latencies = [latency for point in copies if (latency := latency_of(point, target)) is not None]

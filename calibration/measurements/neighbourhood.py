@@ -8,6 +8,7 @@ from operator import eq
 from random import Random
 from typing import Literal, get_args
 
+from calibration.base.grouping import grouped
 from calibration.context.model import Context
 
 Class = Literal["smt_siblings", "same_cluster", "same_llc", "same_node", "same_package", "other_package"]
@@ -98,9 +99,7 @@ class Neighbourhood:
         """Return at most *wanted* pairs of a class, seeded, spread evenly over nodes, last-level caches and CPUs."""
         place = CLASSES.index(name)
         in_turn = self._in_turn()
-        groups: dict[Hashable, list[int]] = {}
-        for cpu in in_turn:
-            groups.setdefault(self.keys[cpu][place], []).append(cpu)
+        groups = grouped((self.keys[cpu][place], cpu) for cpu in in_turn)
         positions = {cpu: index for group in groups.values() for index, cpu in enumerate(group)}
         candidates: dict[tuple[int, int], None] = {}
         rows = 0
@@ -118,12 +117,8 @@ class Neighbourhood:
         """Return the CPUs shuffled, alternating between nodes, and within nodes between last-level caches."""
         shuffled = list(self.keys)
         Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
-        caches: dict[tuple[int | None, Hashable], list[int]] = {}
-        for cpu in shuffled:
-            caches.setdefault((self.nodes.get(cpu), self._cache(cpu)), []).append(cpu)
-        by_node: dict[int | None, list[list[int]]] = {}
-        for (node, _), cpus in caches.items():
-            by_node.setdefault(node, []).append(cpus)
+        caches = grouped(((self.nodes.get(cpu), self._cache(cpu)), cpu) for cpu in shuffled)
+        by_node = grouped((node, cpus) for (node, _), cpus in caches.items())
         return _alternate([_alternate(group) for group in by_node.values()])
 
     def _cache(self, cpu: int) -> Hashable:

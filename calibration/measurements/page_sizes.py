@@ -14,6 +14,7 @@ from pydantic import PositiveInt
 
 from calibration.base import units
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, estimate
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds
@@ -196,9 +197,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the latencies on all pages that were obtained."""
         result = read_result(document, LatencyResult)
-        found: dict[tuple[str | None, int | None], list[LatencyPoint]] = {}
-        for point in result.points:
-            found.setdefault((point.pages, point.hugetlb_bytes), []).append(point)
+        found = grouped(((point.pages, point.hugetlb_bytes), point) for point in result.points)
         if any(len(points) != len(Chains._fields) for points in found.values()):
             raise InputError(f"not {len(Chains._fields)} chains on each kind of pages for {step.id}")
         missing = [lost for points in found.values() if (lost := _lost(points)) is not None]

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Self
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.validity import Flag, flag
 from calibration.context.devices import narrowed_links
 from calibration.context.model import Context, CpuQuota, MemoryLimit
@@ -146,9 +147,7 @@ class Sut:
 
         Ascending if the kernel reports no such caches.
         """
-        domains: dict[int | None, list[int]] = {}
-        for cpu in sorted(set(cpus)):
-            domains.setdefault(self._caches.get(cpu), []).append(cpu)
+        domains = grouped((self._caches.get(cpu), cpu) for cpu in sorted(set(cpus)))
         longest = max(map(len, domains.values()), default=0)
         return [own[turn] for turn in range(longest) for own in domains.values() if turn < len(own)]
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
 from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import (
@@ -240,10 +241,7 @@ class Part(NamedTuple):
 
 def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
     """Return the number of threads of *parts* per node."""
-    found: dict[int, int] = {}
-    for part in parts:
-        found[part.node] = found.get(part.node, 0) + len(part.cpus)
-    return found
+    return {node: sum(counts) for node, counts in grouped((part.node, len(part.cpus)) for part in parts).items()}
 
 
 def group_text(parts: Sequence[Part], size_bytes: int | None = None) -> str:
@@ -309,12 +307,10 @@ def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Seque
 
 def held_by_node(groups: Iterable[tuple[Sequence[Part], int]]) -> dict[int, int]:
     """Return by node the least memory that any of *groups*, with buffers of so many bytes per thread, reads there."""
-    least: dict[int, int] = {}
-    for parts, size_bytes in groups:
-        for node, threads in threads_by_node(parts).items():
-            held_bytes = threads * size_bytes
-            least[node] = min(least.get(node, held_bytes), held_bytes)
-    return least
+    held = grouped(
+        (node, threads * size_bytes) for parts, size_bytes in groups for node, threads in threads_by_node(parts).items()
+    )
+    return {node: min(sizes) for node, sizes in held.items()}
 
 
 def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:

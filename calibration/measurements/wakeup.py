@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.base.statistics import Estimate, estimate
@@ -162,10 +163,7 @@ class WakeupResult(Result):
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one, whose histograms are the sums."""
-        found: dict[str, list[WakeupCondition]] = {}
-        for _, result in rounds:
-            for condition in result.conditions:
-                found.setdefault(condition.load, []).append(condition)
+        found = grouped((condition.load, condition) for _, result in rounds for condition in result.conditions)
         first = rounds[0][1]
         if any(result.period_ns != first.period_ns for _, result in rounds):
             raise InputError("rounds with different periods")
@@ -178,10 +176,7 @@ class WakeupResult(Result):
 
 
 def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
-    cpus: dict[int, list[WakeupCpu]] = {}
-    for part in parts:
-        for cpu in part.cpus:
-            cpus.setdefault(cpu.cpu, []).append(cpu)
+    cpus = grouped((cpu.cpu, cpu) for part in parts for cpu in part.cpus)
     return parts[0].model_copy(
         update={
             "stopped": next((part.stopped for part in parts if part.stopped != "time"), "time"),

@@ -5,7 +5,6 @@ What no count explains stays unattributed. What comes too evenly to be told from
 a timer whose gaps are known by their period.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from operator import mul
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 
 MIN_SLICES: Final = 12
@@ -148,9 +148,8 @@ def attributed(observations: Sequence[Slices]) -> Attribution | None:
     """Return the causes of the gaps of all *observations*, as sums by source; ``None`` without any."""
     if not observations:
         return None
-    same = defaultdict(list)
-    for row in (row for slices in observations for row in _limited(slices)):
-        same[KINDS.index(row.kind), row.source].append(row)
+    rows = (row for slices in observations for row in _limited(slices))
+    same = grouped(((KINDS.index(row.kind), row.source), row) for row in rows)
     lengths_ns = [length_ns for slices in observations for length_ns in slices.length_ns]
     seconds = sum(lengths_ns) / 1e9
     sources = tuple(_source(same[key], seconds) for key in sorted(same, key=lambda key: key[0]))

@@ -5,7 +5,6 @@ Counts, sums, maxima and the longest gaps are exact. Quantiles shorter than the 
 ``turn_ns.median`` and the ``median_ns`` of a period are medians of the rounds' medians.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import isclose
@@ -13,6 +12,7 @@ from statistics import median
 from typing import Any, Final, Self
 
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from calibration.sutprobe.document import Part, Result
@@ -57,10 +57,7 @@ class JitterResult(Result):
         CPUs are matched by number; one without a view in some rounds has that of the others. Raises ``InputError`` if
         the ticks of the rounds are of different clocks.
         """
-        found = defaultdict(list)
-        for part, result in rounds:
-            for cpu in result.cpus:
-                found[cpu.cpu].append(_in_round(cpu, part.round))
+        found = grouped((cpu.cpu, _in_round(cpu, part.round)) for part, result in rounds for cpu in result.cpus)
         return rounds[0][1].model_copy(update={"cpus": tuple(_cpu(found[number]) for number in sorted(found))})
 
 

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.sutprobe.bandwidth import Accounting
 from calibration.sutprobe.counters import CountedPlacement
@@ -92,9 +93,7 @@ class LoadedResult(Result):
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one: points by their place, and the unloaded windows."""
-        zeros: dict[tuple[int, int], list[ZeroLoad]] = {}
-        for zero in (zero for _, result in rounds for zero in result.zero_load):
-            zeros.setdefault((zero.cpu, zero.node), []).append(zero)
+        zeros = grouped(((zero.cpu, zero.node), zero) for _, result in rounds for zero in result.zero_load)
         return rounds[0][1].model_copy(
             update={
                 "points": merged_points([(part, result.points) for part, result in rounds]),
