@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from calibration.base import units
+from calibration.base.grouping import of_known
 from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
@@ -103,8 +104,7 @@ def _matrix(
 
     def middle(writers: Sequence[int], readers: Sequence[int]) -> float | None:
         pairs = (latencies_ns.get((writer, reader)) for writer in writers for reader in readers)
-        known = [base.bounds(latency)[0] for latency in pairs if latency is not None]
-        return rounded(median(known)) if known else None
+        return of_known(lambda known: rounded(median(base.bounds(latency)[0] for latency in known)), pairs)
 
     return Matrix(
         "Latency",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from calibration.base.flags import FLAG_OF_ERROR, WARNED
+from calibration.base.grouping import of_known
 from calibration.base.model import Model
 from calibration.base.parsers import parse_json
 from calibration.base.statistics import Estimate, estimate
@@ -211,17 +212,15 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
         )
 
 
-def _throttled(counts: Interference) -> int | None:
-    known = [throttled for throttled in (counts.core_throttle, counts.package_throttle) if throttled is not None]
-    return sum(known) if known else None
-
-
 INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | None]]]] = {
     "PREEMPTED": ("involuntary context switches", lambda counts: counts.involuntary_switches),
     "STOLEN": ("ms taken by the hypervisor", lambda counts: counts.steal_ms),
     "FAULTED": ("page faults", lambda counts: counts.minor_faults + counts.major_faults),
     "SMI": ("system management interrupts", lambda counts: counts.smi),
-    "THROTTLED": ("thermal throttle events", _throttled),
+    "THROTTLED": (
+        "thermal throttle events",
+        lambda counts: of_known(sum, (counts.core_throttle, counts.package_throttle)),
+    ),
     "MOVED": ("pages migrated between nodes", lambda counts: counts.pages_migrated),
 }
 """What is counted around each placement: its name, and its count (``None`` if unknown)."""

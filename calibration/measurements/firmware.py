@@ -10,6 +10,7 @@ from pydantic import PositiveFloat, PositiveInt
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
+from calibration.base.grouping import of_known
 from calibration.base.model import Model
 from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.base.validity import Flag, flag
@@ -185,11 +186,11 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
                 rate_per_hour=None if known is None else _rate(observed),
                 cpus=cpus,
                 moments=_moments(result.cpus),
-                smi=_most(cpu.smi for cpu in cpus),
+                smi=of_known(max, (cpu.smi for cpu in cpus)),
                 smi_source=result.smi_source,
                 smi_refused=result.smi_refused,
-                core_throttle=_most(cpu.core_throttle for cpu in cpus),
-                package_throttle=_most(cpu.package_throttle for cpu in cpus),
+                core_throttle=of_known(max, (cpu.core_throttle for cpu in cpus)),
+                package_throttle=of_known(max, (cpu.package_throttle for cpu in cpus)),
             ),
             flags=tuple(_flags(result)),
             missing=missing_parts(result.cpus, lambda cpu: f"CPU {cpu.cpu}"),
@@ -274,11 +275,6 @@ def _moments(cpus: Sequence[FirmwareCpu]) -> tuple[Moment, ...]:
         else:
             found.append(Moment(at_unix_ns=at_ns, length_ns=length_ns, cpus=(cpu,)))
     return tuple(sorted(found, key=lambda moment: (-moment.length_ns, moment.at_unix_ns))[:LISTED])
-
-
-def _most(counts: Iterator[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return max(known) if known else None
 
 
 def _flags(result: FirmwareResult) -> Iterator[Flag]:

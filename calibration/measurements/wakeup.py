@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
 from calibration.base.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.base.statistics import Estimate, estimate
@@ -181,8 +181,8 @@ def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
         update={
             "stopped": next((part.stopped for part in parts if part.stopped != "time"), "time"),
             "wall_s": sum(part.wall_s for part in parts),
-            "load_mb_s": _median([part.load_mb_s for part in parts]),
-            "forks_per_s": _median([part.forks_per_s for part in parts]),
+            "load_mb_s": of_known(median, (part.load_mb_s for part in parts)),
+            "forks_per_s": of_known(median, (part.forks_per_s for part in parts)),
             "cpus": tuple(_merged_cpu(cpus[number]) for number in sorted(cpus)),
             "interference": Interference.summed([part.interference for part in parts]),
             "rounds": tuple(parts),
@@ -201,17 +201,12 @@ def _merged_cpu(parts: Sequence[WakeupCpu]) -> WakeupCpu:
         wakes=sum(part.wakes for part in parts),
         missed=sum(part.missed for part in parts),
         early=sum(part.early for part in parts),
-        min_ns=min((part.min_ns for part in parts if part.min_ns is not None), default=None),
+        min_ns=of_known(min, (part.min_ns for part in parts)),
         busy=max(part.busy for part in parts),
         above=tuple(map(sum, zip(*(part.above for part in parts), strict=True))),
         late_ns=merged(part.late_ns for part in parts),
         worst=tuple(worst[:WORST]),
     )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 # Percentiles

@@ -5,7 +5,7 @@ What no count explains stays unattributed. What comes too evenly to be told from
 a timer whose gaps are known by their period.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from operator import mul
 from typing import Annotated, Final, Literal, NamedTuple, Self
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
 
 MIN_SLICES: Final = 12
@@ -176,15 +176,10 @@ def _source(rows: Sequence[_Row], seconds: float) -> GapSource:
         kind=rows[0].kind,
         count=count,
         rate_per_s=count / seconds,
-        explained_gaps=_sum(row.gaps for row in rows),
-        explained_lost_ns=_sum(row.lost_ns for row in rows),
+        explained_gaps=of_known(sum, (row.gaps for row in rows)),
+        explained_lost_ns=of_known(sum, (row.lost_ns for row in rows)),
         reason=next((row.reason for row in rows if row.gaps is None or row.lost_ns is None), None),
     )
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _limited(slices: Slices) -> Iterator[_Row]:
@@ -221,8 +216,8 @@ def _rows(slices: Slices) -> Iterator[_Row]:
             source.source,
             source.kind,
             sum(source.events),
-            _sum((claim, known.get(number))),
-            _sum((claim_ns, known_ns.get(number))),
+            of_known(sum, (claim, known.get(number))),
+            of_known(sum, (claim_ns, known_ns.get(number))),
             reason,
         )
     if slices.switches is not None:  # the CPU is taken and given back: one gap each
@@ -251,7 +246,8 @@ def _claim_periods(
         gaps -= period.gaps
         lost_ns -= period.lost_ns
         np.maximum(events - period.gaps, 0, out=events)
-    return _sum(sum(period.gaps) for period in claimed), _sum(sum(period.lost_ns) for period in claimed)
+    claimed_ns = of_known(sum, (sum(period.lost_ns) for period in claimed))
+    return of_known(sum, (sum(period.gaps) for period in claimed)), claimed_ns
 
 
 def _regressed(

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
+from calibration.base.grouping import of_known
 from calibration.base.model import Model
 from calibration.sutprobe.counters import CountedPlacement
 from calibration.sutprobe.document import Part
@@ -88,8 +89,7 @@ class BandwidthPoint(Point):
     @classmethod
     def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
         """Return the same as for other points, and the largest skew."""
-        skews = [point.start_skew_ns for _, point in parts if point.start_skew_ns is not None]
-        return {**super().combined(parts), "start_skew_ns": max(skews, default=None)}
+        return {**super().combined(parts), "start_skew_ns": of_known(max, (point.start_skew_ns for _, point in parts))}
 
 
 class BandwidthResult(PointsResult):

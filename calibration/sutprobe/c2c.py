@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
+from calibration.base.grouping import of_known
 from calibration.base.model import Model
 from calibration.sutprobe.document import Part, Result
 from calibration.sutprobe.placement import Interference, Placement, Point, merged_points
@@ -113,11 +114,10 @@ class C2cResult(Result):
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one; pairs skipped are the same in all."""
-        counts = [result.interference for _, result in rounds if result.interference is not None]
         return rounds[0][1].model_copy(
             update={
                 "pairs": merged_points([(part, result.pairs) for part, result in rounds]),
                 "cells": merged_points([(part, result.cells) for part, result in rounds]),
-                "interference": Interference.summed(counts) if counts else None,
+                "interference": of_known(Interference.summed, (result.interference for _, result in rounds)),
             }
         )

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
 from calibration.sutprobe.document import Part, ProbeError, Result
 
@@ -92,9 +92,9 @@ class FirmwareResult(Result):
 
 
 def _merged_cpu(parts: Sequence[FirmwareCpu]) -> FirmwareCpu:
-    gaps = [part.gaps for part in parts if part.gaps is not None]
+    gaps = of_known(FirmwareGaps.summed, (part.gaps for part in parts))
     error = None if gaps else next((part.error for part in parts if part.error is not None), None)
-    changes: dict[str, Any] = {"gaps": FirmwareGaps.summed(gaps) if gaps else None, "error": error}
+    changes: dict[str, Any] = {"gaps": gaps, "error": error}
     for name in ("smi", "core_throttle", "package_throttle"):
         counts = [getattr(part, name) for part in parts]
         changes[name] = None if None in counts else sum(counts)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any, Literal, Self
 
+from calibration.base.grouping import of_known
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, PointsResult, Repeated
 
@@ -40,15 +41,13 @@ class FrequencyPoint(Repeated):
     def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
         """Return one CPU's clock in all *parts*, and what is proved in all of them."""
         points = tuple(point for _, point in parts)
-        ratios = [point.chain_ratio for point in points if point.chain_ratio is not None]
-        counts = [point.interference for point in points if point.interference is not None]
         return {
             "cpu_verified": all(point.cpu_verified for point in points),
             "checked": all(point.checked for point in points),
             "share": fmean(point.share or 0.0 for point in points),
             "lost_windows": sum(point.lost_windows or 0 for point in points),
-            "chain_ratio": median(ratios) if ratios else None,
-            "interference": Interference.summed(counts) if counts else None,
+            "chain_ratio": of_known(median, (point.chain_ratio for point in points)),
+            "interference": of_known(Interference.summed, (point.interference for point in points)),
             "rounds": points,
         }
 

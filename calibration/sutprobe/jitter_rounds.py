@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final, Self
 
 from calibration.base.errors import InputError
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from calibration.sutprobe.document import Part, Result
@@ -72,14 +72,13 @@ def _in_round(cpu: JitterCpu, number: int) -> JitterCpu:
 def _cpu(found: Sequence[JitterCpu]) -> JitterCpu:
     verified, error = verified_in_rounds(found)
     found = [cpu for cpu in found if cpu.cpu_verified] or found
-    pma = [cpu.pma for cpu in found if cpu.pma is not None]
-    gaps = [cpu.gaps for cpu in found if cpu.gaps is not None]
+    pma, gaps = of_known(_pma, (cpu.pma for cpu in found)), of_known(_gaps, (cpu.gaps for cpu in found))
     return JitterCpu(
         cpu=found[0].cpu,
         cpu_verified=verified,
         error=error,
-        pma=_pma(pma) if pma else None,
-        gaps=_gaps(gaps) if gaps else None,
+        pma=pma,
+        gaps=gaps,
         pma_missing=None if pma else found[0].pma_missing,
         gaps_missing=None if gaps else found[0].gaps_missing,
     )
@@ -140,11 +139,7 @@ def _stopped(views: Sequence[PmaView | GapView]) -> str:
 
 def _sums(parts: Sequence[Model], *names: str) -> dict[str, Any]:
     """Return the sums of the fields *names*; ``None`` if no part knows the field."""
-    sums: dict[str, Any] = {}
-    for name in names:
-        known = [value for part in parts if (value := getattr(part, name)) is not None]
-        sums[name] = sum(known) if known else None
-    return sums
+    return {name: of_known(sum, (getattr(part, name) for part in parts)) for name in names}
 
 
 def _half_width(rates: Sequence[float]) -> float | None:
