@@ -132,12 +132,12 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         transfer(
             "c2c_latency.local_{line:hit|hitm}_ns",
             "a line that another core of the same node has in its cache, clean or modified",
-            "c2c_local_{line}_ns",
+            reference="c2c_local_{line}_ns",
         ),
         transfer(
             "c2c_latency.{writer_node}.{reader_node}.remote_hitm_{home:writer|reader}_homed_ns",
             "a modified line from a writer in the first node to a reader in the second, by whose memory is its home",
-            "c2c_{relation}_hitm_{home}_ns",
+            reference="c2c_{relation}_hitm_{home}_ns",
         ),
     )
 

@@ -152,7 +152,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         transfer(
             f"c2c_matrix.{{method:{method}}}.{{pairs:{pairs}}}_ns",
             "median of the pairs of CPUs that lie to each other like this",
-            reference,
+            reference=reference,
         )
         for method, pairs, reference in (
             ("transfer", "smt_siblings", "core_to_core_sibling_ns"),

@@ -6,7 +6,7 @@ Limits, tolerances, causes, metrics of record, the map of a lab, references, exp
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from calibration.base.model import Model
@@ -140,53 +140,22 @@ class MetricRow:
         return None if found is None else found.groupdict()
 
 
-def latency(
-    name: str,
-    meaning: str,
-    family: Family,
-    *,
-    tolerance: Tolerance = LATENCY_REPEATS,
-    depends: frozenset[Aspect] = MEMORY_LOADS,
-    record: Record | None = None,
-    reference: str | None = None,
-    imported: bool = False,
-) -> MetricRow:
-    """Return the row of a time in ns, unless told otherwise of loads from memory."""
-    return MetricRow(name, meaning, family, "ns", "lower", tolerance, depends, record, reference, imported)
+latency = partial(MetricRow, unit="ns", better="lower", tolerance=LATENCY_REPEATS, depends=MEMORY_LOADS)
+"""Returns the row of a time, unless told otherwise of loads from memory."""
 
+bandwidth = partial(MetricRow, unit="MB/s", better="higher", tolerance=BANDWIDTH_REPEATS, depends=MEMORY_TRAFFIC)
+"""Returns the row of a bandwidth, unless told otherwise of memory."""
 
-def bandwidth(
-    name: str,
-    meaning: str,
-    family: Family,
-    *,
-    depends: frozenset[Aspect] = MEMORY_TRAFFIC,
-    record: Record | None = None,
-    reference: str | None = None,
-) -> MetricRow:
-    """Return the row of a bandwidth in MB/s, unless told otherwise of memory."""
-    return MetricRow(name, meaning, family, "MB/s", "higher", BANDWIDTH_REPEATS, depends, record, reference)
+transfer = partial(
+    latency,
+    family="transfers",
+    tolerance=TRANSFER_REPEATS,
+    depends=frozenset[Aspect]({"caches", "clock", "interconnect", "time"}),
+)
+"""Returns the row of a transfer between cores."""
 
-
-def transfer(name: str, meaning: str, reference: str | None) -> MetricRow:
-    """Return the row of a transfer between cores in ns."""
-    depends = frozenset[Aspect]({"caches", "clock", "interconnect", "time"})
-    return latency(name, meaning, "transfers", tolerance=TRANSFER_REPEATS, depends=depends, reference=reference)
-
-
-def fraction(
-    name: str,
-    meaning: str,
-    family: Family,
-    *,
-    better: Better,
-    tolerance: Tolerance,
-    depends: frozenset[Aspect],
-    record: Record | None = None,
-) -> MetricRow:
-    """Return the row of a share or a relative difference, 1 for the whole."""
-    return MetricRow(name, meaning, family, "fraction", better, tolerance, depends, record)
-
+fraction = partial(MetricRow, unit="fraction")
+"""Returns the row of a share or a relative difference, 1 for the whole."""
 
 UNDECLARED: Final = MetricRow(
     name="",
