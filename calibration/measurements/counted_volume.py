@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from calibration.base.errors import InputError
+from calibration.base.model import shared_fields
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.units import fixed, plural
 from calibration.base.validity import Flag, flag
@@ -174,12 +175,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         yield Parsed(
             id=step.id,
             values=CountedVolumeValues(
-                group=result.group,
-                threads=result.threads,
-                array_bytes=result.array_bytes,
-                passes=result.passes,
-                repeats=len(result.repeats),
-                known=result.known,
+                **shared_fields(CountedVolumeValues, result) | {"repeats": len(result.repeats)},
                 triad_s=estimate([[repeat.triad_seconds] for repeat in result.repeats], "s"),
                 counted=counted,
             ),

@@ -11,7 +11,7 @@ from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
 from calibration.base.grouping import of_known
-from calibration.base.model import Model
+from calibration.base.model import Model, shared_fields
 from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.base.validity import Flag, flag
 from calibration.measurements.base import (
@@ -27,7 +27,7 @@ from calibration.measurements.base import (
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.firmware import FirmwareCpu, FirmwareResult
+from calibration.sutprobe.firmware import COUNTS, FirmwareCpu, FirmwareResult
 
 HOUR_S = 3600.0
 
@@ -177,20 +177,13 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         yield Parsed(
             id=step.id,
             values=FirmwareValues(
-                instrument=result.instrument,
-                refused=result.refused,
-                threshold_ns=result.threshold_ns,
-                wall_s=result.wall_s,
+                **shared_fields(FirmwareValues, result)
+                | {name: of_known(max, (getattr(cpu, name) for cpu in cpus)) for name in COUNTS}
+                | {"cpus": cpus},
                 observed_s=known,
                 max_gap_ns=max(longest) if longest else result.threshold_ns,
                 rate_per_hour=None if known is None else _rate(observed),
-                cpus=cpus,
                 moments=_moments(result.cpus),
-                smi=of_known(max, (cpu.smi for cpu in cpus)),
-                smi_source=result.smi_source,
-                smi_refused=result.smi_refused,
-                core_throttle=of_known(max, (cpu.core_throttle for cpu in cpus)),
-                package_throttle=of_known(max, (cpu.package_throttle for cpu in cpus)),
             ),
             flags=tuple(_flags(result)),
             missing=missing_parts(result.cpus, lambda cpu: f"CPU {cpu.cpu}"),
@@ -240,14 +233,10 @@ def _plain(rate: float) -> str:
 def _floor(cpu: FirmwareCpu) -> FloorCpu:
     gaps = cpu.gaps
     return FloorCpu(
-        cpu=cpu.cpu,
+        **shared_fields(FloorCpu, cpu) | {"gaps": None if gaps is None else gaps.count},
         observed_s=None if gaps is None else gaps.observed_s,
-        gaps=None if gaps is None else gaps.count,
         max_gap_ns=gaps.longest[0].length_ns if gaps is not None and gaps.longest else None,
         nmi_windows=None if gaps is None else gaps.nmi_windows,
-        smi=cpu.smi,
-        core_throttle=cpu.core_throttle,
-        package_throttle=cpu.package_throttle,
     )
 
 

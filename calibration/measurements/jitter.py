@@ -41,6 +41,7 @@ from calibration.sutprobe.jitter import (
     JitterInterval,
     LongGap,
     Period,
+    PmaInterval,
     PmaView,
     TimeQuantile,
 )
@@ -262,19 +263,12 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             yield Parsed(
                 id=f"{step.id}-cpu{cpu.cpu}",
                 values=JitterValues(
+                    **shared_fields(JitterValues, cpu.pma) | {"intervals": tuple(map(_bare, cpu.pma.intervals))},
                     cpu=cpu.cpu,
                     isolated=cpu.cpu in sut.isolated,
-                    loops=cpu.pma.loops,
-                    executions=cpu.pma.executions,
                     tick_source=document.clock.source,
-                    tick_hz=cpu.pma.tick_hz,
-                    blind_fraction=cpu.pma.blind_fraction,
                     core_hz=cpu.gaps.core_hz_after,
                     guest=sut.context.virtualization.guest,
-                    intervals=tuple(
-                        JitterInterval.model_validate(interval.model_dump(exclude={"interference", "round"}))
-                        for interval in cpu.pma.intervals
-                    ),
                     inst_jitter_ns=_inst_jitter(cpu.pma),
                     gaps=_gaps(cpu.gaps, traced.get(cpu.cpu)),
                 ),
@@ -322,6 +316,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         yield self.metric(f"{cpu}.gaps.max_ns", f"Longest gap in {gaps.wall_s:.0f} s, CPU {values.cpu}", gaps.max_ns)
         title = f"Share of time lost in gaps, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
+
+
+def _bare(interval: PmaInterval) -> JitterInterval:
+    """Return *interval* without what else happened in it."""
+    return JitterInterval(**shared_fields(JitterInterval, interval))
 
 
 def _inst_jitter(view: PmaView) -> Estimate:

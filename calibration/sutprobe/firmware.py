@@ -11,6 +11,9 @@ from calibration.sutprobe.document import Part, ProbeError, Result
 LONGEST = 20
 """Longest gaps kept of each CPU, as many as sutprobe lists."""
 
+COUNTS = ("smi", "core_throttle", "package_throttle")
+"""What counters of a CPU rose by."""
+
 
 class FirmwareGap(Model):
     """The longest gap of one window; ``at_unix_ns`` is when the first of its gaps was over."""
@@ -95,7 +98,7 @@ def _merged_cpu(parts: Sequence[FirmwareCpu]) -> FirmwareCpu:
     gaps = of_known(FirmwareGaps.summed, (part.gaps for part in parts))
     error = None if gaps else next((part.error for part in parts if part.error is not None), None)
     changes: dict[str, Any] = {"gaps": gaps, "error": error}
-    for name in ("smi", "core_throttle", "package_throttle"):
+    for name in COUNTS:
         counts = [getattr(part, name) for part in parts]
         changes[name] = None if None in counts else sum(counts)
     return parts[0].model_copy(update=changes)
