@@ -24,7 +24,7 @@ from calibration.measurements.base import (
     missing_parts,
     require_any,
 )
-from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.evidence import estimate_of, evidence_flags, uneven
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
@@ -32,9 +32,6 @@ from calibration.measurements.sut import Sut, whole_pages
 from calibration.measurements.table import Table, TableRow
 from calibration.sutprobe.c2c import C2cPair, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
-
-ASYMMETRY = 0.05
-"""Relative difference between the two directions of a transfer that is flagged."""
 
 PLACEMENT_S = 0.015
 """Page read-back, core clock before and after, and warm-up, for the expected duration only."""
@@ -278,15 +275,12 @@ def _words(pair: C2cPair) -> str:
 
 
 def _asymmetry(table: Table) -> Iterator[Flag]:
-    cells = table.cells("latency_ns")
-    for (kind, writer, reader), there in cells.items():
-        back = cells.get((kind, reader, writer))
-        if writer < reader and back and abs(there.value - back.value) / min(there.value, back.value) > ASYMMETRY:
-            yield flag(
-                "ASYMMETRIC",
-                f"{kind.split('_')[2]} homed, writer in node {writer} and reader in node {reader} take "
-                f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
-            )
+    for (kind, writer, reader), there, back, _ in uneven(table.cells("latency_ns")):
+        yield flag(
+            "ASYMMETRIC",
+            f"{kind.split('_')[2]} homed, writer in node {writer} and reader in node {reader} take "
+            f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
+        )
 
 
 MEASUREMENT = C2cLatency()

@@ -35,7 +35,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.c2c_latency import L2_PARTS
-from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
+from calibration.measurements.evidence import ASYMMETRY, document_flags, interference_flags, placement_flags, uneven
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages
@@ -44,8 +44,6 @@ from calibration.sutprobe.c2c import C2cEstimate, C2cLeftOut, C2cResult, C2cSear
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 Method = Literal["transfer", "pingpong"]
-ASYMMETRY = 0.05
-"""Relative difference between the two directions of a pair that is flagged."""
 
 PAIR_S = 0.004
 """Threads, clock settling and memory mapping of one pair, for the expected duration only."""
@@ -373,11 +371,10 @@ def _classes(context: Context, table: Table, found: Mapping[tuple[int, int], Est
 def _asymmetry(found: Mapping[tuple[int, ...], Estimate]) -> Iterator[Flag]:
     """Yield one flag for all pairs whose directions differ by more than their intervals explain."""
     apart = [
-        (abs(there.value - back.value) / min(there.value, back.value), pair)
-        for pair, there in found.items()
-        if pair[0] < pair[1] and (back := found.get(pair[::-1])) is not None and _distinct(there, back)
+        (difference, pair)
+        for pair, there, back, difference in uneven(found)
+        if there.interval is None or back.interval is None or there.apart(back)
     ]
-    apart = [pair for pair in apart if pair[0] > ASYMMETRY]
     if apart:
         most, (one, two) = max(apart)
         yield flag(
@@ -385,10 +382,6 @@ def _asymmetry(found: Mapping[tuple[int, ...], Estimate]) -> Iterator[Flag]:
             f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY * 100:.0f} %, "
             f"most CPUs {one} and {two}: by {most * 100:.0f} %",
         )
-
-
-def _distinct(one: Estimate, two: Estimate) -> bool:
-    return one.interval is None or two.interval is None or one.apart(two)
 
 
 MEASUREMENT = C2cMatrix()

@@ -16,6 +16,9 @@ from calibration.sutprobe.placement import Interference, Pages, Placement, Repea
 FREQUENCY_CHANGE = 0.01
 """Relative change of the core clock over one placement that is flagged."""
 
+ASYMMETRY = 0.05
+"""Relative difference between the two directions of a pair that is flagged."""
+
 P = TypeVar("P", bound=Placement)
 
 AROUND = {
@@ -139,6 +142,22 @@ def lost_flags(points: Sequence[Repeated]) -> Iterator[Flag]:
     if lost:
         count = sum(bool(point.lost) for point in points)
         yield flag("PARTIAL", f"{count} of {len(points)} points lack rounds, first: {lost[0].code}: {lost[0].message}")
+
+
+def uneven(
+    cells: Mapping[tuple[Any, ...], Estimate],
+) -> Iterator[tuple[tuple[Any, ...], Estimate, Estimate, float]]:
+    """Yield the pairs whose directions differ by more than ``ASYMMETRY``: labels, both of *cells*, and by how much.
+
+    The last two labels of a cell are those of the pair.
+    """
+    for labels, there in cells.items():
+        *of, one, two = labels
+        back = cells.get((*of, two, one))
+        if one < two and back is not None:
+            difference = abs(there.value - back.value) / min(there.value, back.value)
+            if difference > ASYMMETRY:
+                yield labels, there, back, difference
 
 
 def _clock_change(placement: Placement) -> float:

@@ -31,15 +31,13 @@ from calibration.measurements.chase import (
     missing_places,
     no_keep_awake,
 )
+from calibration.measurements.evidence import uneven
 from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Table
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import KeepAwakeThread, LatencyResult
-
-ASYMMETRY = 0.05
-"""Relative difference between a cell and its mirror that is flagged."""
 
 
 class LatencyMatrixValues(NodeMatrixValues):
@@ -166,13 +164,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
 
 
 def _asymmetry(table: Table) -> Iterator[Flag]:
-    cells = {nodes: cell.value for nodes, cell in table.cells("latency_ns").items()}
-    for (row, column), value in sorted(cells.items()):
-        mirror = cells.get((column, row))
-        if row < column and mirror is not None and abs(value - mirror) / min(value, mirror) > ASYMMETRY:
-            yield flag(
-                "ASYMMETRIC", f"node {row} to {column} takes {value:.1f} ns, node {column} to {row} {mirror:.1f} ns"
-            )
+    for (one, two), there, back, _ in uneven(table.cells("latency_ns")):
+        takes = f"node {one} to {two} takes {there.value:.1f} ns, node {two} to {one} {back.value:.1f} ns"
+        yield flag("ASYMMETRIC", takes)
 
 
 MEASUREMENT = LatencyMatrix()
