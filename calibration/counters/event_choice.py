@@ -104,7 +104,8 @@ class _Chooser:
         found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
         self.table: Table | None = next((table for table in found if table is not None), None)
         self._taken: dict[str, list[str]] = {}
-        self._counters = Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
+        smt_off = context.topology.threads_per_core == 1 and context.topology.smt_active is not True
+        self._counters = Counters(self.table, smt_off, context.kernel.nmi_watchdog)
         capabilities = context.capture.effective_capabilities
         inside = context.confinement.user_namespace
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
@@ -224,9 +225,6 @@ class _Chooser:
             words = [f"{word}{value}" for word, value in zip(("", "family ", "model "), found, strict=False) if value]
             return f"no event table for {' '.join(words) or 'an unknown processor'}"
         return self.table.absent.get(role, f"no event of {self.table.microarchitecture} counts it")
-
-    def _smt_off(self) -> bool:
-        return self._context.topology.threads_per_core == 1 and self._context.topology.smt_active is not True
 
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)

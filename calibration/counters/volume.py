@@ -207,7 +207,8 @@ def counted_bytes(
     others: list[OtherBytes] = []
     gone: list[NotCounted] = []
     for role, unit in units.items():
-        if (reason := not_counted(readings, role) or _uncovered(readings, role, nodes_of)) is not None:
+        reasons = (reason_not_counted(reading.counters, role) for reading in readings)
+        if (reason := next(filter(None, reasons), None) or _uncovered(readings, role, nodes_of)) is not None:
             gone.append(NotCounted(role=role, reason=reason))
         elif (direction := DIRECTIONS.get(role)) is not None:
             found.append(_direction(readings, role, direction, unit, nodes_of))
@@ -223,14 +224,6 @@ def counted_bytes(
         running_fraction=min((event.running_fraction for event in events), default=None),
         not_counted=tuple(gone),
     )
-
-
-def not_counted(readings: Sequence[CounterReading], role: str) -> str | None:
-    """Return why *role* has no count in *readings*; ``None`` if it counted in each of them."""
-    for reading in readings:
-        if (reason := reason_not_counted(reading.counters, role)) is not None:
-            return reason
-    return None
 
 
 def reason_not_counted(counters: Counters, role: str) -> str | None:

@@ -68,12 +68,10 @@ CONDITION_DIFFERENCE = 0.01
 KEEP_AWAKE_MB_S_MIN = 100.0
 """A keep-awake thread that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
 
-NO_KEEP_AWAKE = "no CPU to keep the machine awake with: each is a sibling of one that measures"
-
 
 def no_keep_awake(context: Context) -> str:
     """Return why a machine is not measured with its packages active."""
-    return without_flush(context) or NO_KEEP_AWAKE
+    return without_flush(context) or "no CPU to keep the machine awake with: each is a sibling of one that measures"
 
 
 KEEP_AWAKE_BYTES = MIB
@@ -291,13 +289,13 @@ def chase_flags(
     """Yield the flags from *document* for *points*, or for those of them that became *latencies*."""
     yield from document_flags(document)
     placements = [placement for made in latencies or points for placement in made.placements or ()]
-    proved = all(_proved(point) for point in points if point.error is None)
+    proved = all(
+        point.chain_proved and (point.order_check is None or point.order_check.passed is not False)
+        for point in points
+        if point.error is None
+    )
     yield from placement_flags(document, placements, proved=proved)
     yield from lost_flags(points)
-
-
-def _proved(point: LatencyPoint) -> bool:
-    return point.chain_proved and (point.order_check is None or point.order_check.passed is not False)
 
 
 def keep_awake_of(points: Sequence[LatencyPoint]) -> tuple[KeepAwakeThread, ...]:

@@ -21,7 +21,6 @@ WITHOUT_FLUSH = frozenset({"riscv64"})
 """Architectures whose baseline has no instruction that takes a line out of the caches."""
 
 NO_STREAMS = "{architecture} has no non-temporal stores"
-NO_FLUSH = "{architecture} has no instruction, in every processor, that takes a line out of the caches"
 
 MIXES_FIELDS = ("mixes", "plain_mixes")
 """Settings that list mixes, in any kind."""
@@ -30,7 +29,8 @@ MIXES_FIELDS = ("mixes", "plain_mixes")
 def without_flush(context: Context) -> str | None:
     """Return why no line can be flushed, ``None`` if it can."""
     architecture = context.processor.architecture
-    return NO_FLUSH.format(architecture=architecture) if architecture in WITHOUT_FLUSH else None
+    reason = f"{architecture} has no instruction, in every processor, that takes a line out of the caches"
+    return reason if architecture in WITHOUT_FLUSH else None
 
 
 def possible_mixes(context: Context, settings: S) -> tuple[S | None, str]:

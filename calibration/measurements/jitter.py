@@ -197,8 +197,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
             yield self.not_planned(none_isolated(sut.context), "Jitter of an isolated CPU")
-        elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
-            cpus = [cpu, *cpus]
+        elif settings.housekeeping:
+            cpus = [*sorted(sut.cpus - sut.isolated)[:1], *cpus]
         if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
             yield self.not_planned(FIFO_LEAVES_NONE, f"Jitter of CPU {cpus[0]}")
             cpus = taken

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory-level parallelism: the time per load of one thread that walks several chains at the same time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, ClassVar, Literal
@@ -183,7 +183,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         if not curves:
             return
         numbers = sorted({float(point.chains) for curve in curves for point in curve.points})
-        enough = _enough_marks(curves)
+        enough = {float(curve.enough_chains): "more do not help" for curve in curves if curve.enough_chains is not None}
         found = "; ".join(_sentence(curve) for curve in curves)
         yield line_chart(
             self.kind,
@@ -206,10 +206,6 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
             yield self.metric(f"{curve.node}.load_ns", f"{self.title}, time per load{where}", best.load_ns)
             if best.in_flight is not None:
                 yield self.metric(f"{curve.node}.in_flight", f"{self.title}, loads in flight{where}", best.in_flight)
-
-
-def _enough_marks(curves: Sequence[ParallelCurve]) -> Mapping[float, str]:
-    return {float(curve.enough_chains): "more do not help" for curve in curves if curve.enough_chains is not None}
 
 
 def _sentence(curve: ParallelCurve) -> str:

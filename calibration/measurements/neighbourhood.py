@@ -73,10 +73,7 @@ class Neighbourhood:
 
     def class_of(self, one: int, two: int) -> Class:
         """Return the class of a pair."""
-        return CLASSES[self._first_shared(one, two)]
-
-    def _first_shared(self, one: int, two: int) -> int:
-        return next(place for place, (a, b) in enumerate(zip(self.keys[one], self.keys[two], strict=True)) if a == b)
+        return next(name for name, a, b in zip(CLASSES, self.keys[one], self.keys[two], strict=True) if a == b)
 
     def counts(self) -> dict[Class, int]:
         """Return the number of unordered pairs of each class, nearest class first, without empty classes.

@@ -156,9 +156,8 @@ class RegulationPoint(Model):
         """Return the latency by counters or by samples; ``None`` if not available."""
         if method == "sampled":
             return None if self.sampled is None else self.sampled.latency
-        if self.counter_latency is None:
-            return None
-        return {"l1_miss": self.counter_latency.l1_miss, "load_miss_real": self.counter_latency.load_miss_real}[method]
+        found: CoreLatency | None = getattr(self.counter_latency, method, None)
+        return found
 
     def latency_ns(self, method: Method) -> Estimate | None:
         """Return the latency by *method* in ns; ``None`` if not available."""

@@ -163,10 +163,6 @@ class Sut:
         preferred = [cpu for cpu in cpus if cpu in self.isolated] or undisturbed or others
         return (preferred or cpus)[0]
 
-    def housekeeping_cpu(self) -> int | None:
-        """Return a CPU that is not isolated, for comparison with an isolated one; ``None`` if there is none."""
-        return min(self.cpus - self.isolated, default=None)
-
     def left_beside(self, cpus: Iterable[int]) -> frozenset[int]:
         """Return the CPUs that the login's threads may begin on, without *cpus*.
 
