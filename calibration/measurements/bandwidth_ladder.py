@@ -144,9 +144,6 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
 
         If the profile has no shape, sizes within a cache use the streams kept for its level.
         """
-        if not sut.cpu_nodes:
-            yield self.not_planned("no CPU found that may be used")
-            return
         for threads, parts in ladder_groups(sut).items():
             if threads == "all" and not settings.all_cpus:
                 continue

@@ -128,9 +128,6 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
 
         If the profile has no shape, traffic uses the one kept for the platform and the mix.
         """
-        if not sut.cpu_nodes:
-            yield self.not_planned("no CPU found that may be used")
-            return
         orders: list[Order] = ["fill", "spread"]
         if len(sut.cpu_nodes) == 1:
             orders = ["fill"]

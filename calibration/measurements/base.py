@@ -283,7 +283,7 @@ class Declaration(ABC, Generic[S, V]):
 
     @abstractmethod
     def steps(self, sut: Sut, settings: S) -> Iterator[Planned]:
-        """Yield the steps for *sut*, and what is excluded."""
+        """Yield the steps for *sut*, which has CPUs, and what is excluded."""
 
     @abstractmethod
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:

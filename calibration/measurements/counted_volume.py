@@ -129,9 +129,6 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     def steps(self, sut: Sut, settings: CountedVolumeSettings) -> Iterator[Planned]:
         """Yield one command on all CPUs, each with its part of the arrays on the nearest memory."""
         parts = all_cpus(sut)
-        if not parts:
-            yield self.not_planned("no CPU found that may be used")
-            return
         counters = event_options(sut.context, BYTE_ROLES, background_s=BACKGROUND_ONCE_S) if settings.counters else {}
         threads = sum(len(part.cpus) for part in parts)
         wanted = -(-settings.array_bytes // threads // ARRAY_MULTIPLE) * ARRAY_MULTIPLE

@@ -83,9 +83,6 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         If the profile has no shape, the tuned one is that kept for the platform.
         """
         parts = all_cores(sut)
-        if not parts:
-            yield self.not_planned("no CPU found that may be used")
-            return
         size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         tuned, plain = (

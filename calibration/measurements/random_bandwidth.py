@@ -82,9 +82,6 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
     def steps(self, sut: Sut, settings: RandomBandwidthSettings) -> Iterator[Planned]:
         """Yield one step with all CPUs."""
         parts = all_cpus(sut)
-        if not parts:
-            yield self.not_planned("no CPU found that may be used")
-            return
         size_bytes = random_bytes(sut, threads_by_node(parts), buffer_bytes(sut, parts, (MIX,)))
         yield self.traffic_step(
             units.plural(sum(len(part.cpus) for part in parts), "CPU"),

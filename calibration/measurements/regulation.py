@@ -205,9 +205,6 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
 
     def steps(self, sut: Sut, settings: RegulationSettings) -> Iterator[Planned]:
         """Yield one sweep per number of threads; a probe runs beside all but the largest."""
-        if not sut.cpu_nodes:
-            yield self.not_planned("no CPU found that may be used")
-            return
         node = sut.cpu_nodes[0]
         probe = Place(sut.measuring_cpu(node), sut.home(node))
         beside = set(sut.siblings(probe.cpu))

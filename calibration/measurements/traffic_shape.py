@@ -163,9 +163,6 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             yield self.not_planned(f"searched once per platform: {sut.traffic_shape.words}", f"{self.title}, search")
             return
         parts = all_cores(sut)
-        if not parts:
-            yield self.not_planned("no CPU found that may be used")
-            return
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
         for number, width in enumerate(widths(sut.context, settings)):

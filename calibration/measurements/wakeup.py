@@ -380,9 +380,6 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
 
     def steps(self, sut: Sut, settings: WakeupSettings) -> Iterator[Planned]:
         """Yield one step with all loads, and those traced or with deep idle states kept away that are asked for."""
-        if not sut.cpus:
-            yield self.not_planned("no CPU found that may be used")
-            return
         cpus = sorted(sut.isolated)[: settings.isolated]
         if not cpus:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]

@@ -99,6 +99,8 @@ def _is_once(step: Step) -> bool:
 
 def _declared(sut: Sut, kind: str, wanted: Settings, *, prefetchers_ok: bool) -> list[Planned]:
     """Return the steps of *kind* with the settings *wanted*, and what is excluded."""
+    if not sut.cpu_nodes:
+        return [declaration(kind).not_planned("no CPU found that may be used")]
     settings, reason = possible_mixes(sut.context, wanted)
     found: list[Planned] = []
     if reason:
