@@ -24,6 +24,19 @@ SPEC_I2M = frozenset({"106", "108", "143", "173", "174", "207"})
 """Models of Intel's family 6 with SpecI2M: Ice Lake-SP and -D, Sapphire, Granite (two) and Emerald Rapids."""
 
 
+UNREAD = "counted as if no line were read before it is stored"
+ASSUMED = {
+    "aarch64": f"{UNREAD}; cores in write-streaming mode skip that read, others do not",
+    "riscv64": f"{UNREAD}; a RISC-V core may read it or not, as its designer chose",
+}
+"""What is assumed of regular stores, by architecture."""
+
+SKIPPED = (
+    "counted as if every line were read before it is stored; near saturation this processor skips that read (SpecI2M), "
+    "so memory may have moved as little as the program bytes"
+)
+
+
 def stores_flags(
     context: Context, mixes: Collection[str], *, counted: bool, instructions: Collection[str] = ()
 ) -> Iterator[Flag]:
@@ -33,33 +46,19 @@ def stores_flags(
 
     None if the bytes were *counted*: ``COUNTED_DIFFERS`` then shows the difference.
     """
-    if "rep_stosb" in instructions and not counted:
-        yield flag(
-            "STORES_ASSUMED",
-            "write_nt by rep_stosb: counted as if no line were read before it is stored; whether this processor "
-            "reads it is not documented, so memory may have moved up to twice as much",
-        )
-    regular = sorted(REGULAR_STORES & set(mixes))
-    if not regular or counted:
+    if counted:
         return
-    if context.processor.architecture == "aarch64":
+    if "rep_stosb" in instructions:
         yield flag(
             "STORES_ASSUMED",
-            f"{', '.join(regular)}: counted as if no line were read before it is stored; cores in write-streaming "
-            "mode skip that read, others do not",
+            f"write_nt by rep_stosb: {UNREAD}; whether this processor reads it is not documented, so memory may have "
+            "moved up to twice as much",
         )
-    elif context.processor.architecture == "riscv64":
-        yield flag(
-            "STORES_ASSUMED",
-            f"{', '.join(regular)}: counted as if no line were read before it is stored; a RISC-V core may read it "
-            "or not, as its designer chose",
-        )
-    elif any(
+    reason = ASSUMED.get(context.processor.architecture or "")
+    if any(
         model.vendor == "GenuineIntel" and model.family == "6" and model.model in SPEC_I2M
         for model in context.processor.models
     ):
-        yield flag(
-            "STORES_ASSUMED",
-            f"{', '.join(regular)}: counted as if every line were read before it is stored; near saturation this "
-            "processor skips that read (SpecI2M), so memory may have moved as little as the program bytes",
-        )
+        reason = SKIPPED
+    if reason is not None and (regular := sorted(REGULAR_STORES & set(mixes))):
+        yield flag("STORES_ASSUMED", f"{', '.join(regular)}: {reason}")
