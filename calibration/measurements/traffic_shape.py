@@ -229,42 +229,32 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the search with one width."""
         points, looks = read_result(document, BandwidthResult).points, looks_of(document)
+        cached: tuple[CacheLook, ...] = ()
+        best: dict[str, MixBandwidth] = {}
+        tried = search_results(looks)
+        group, flags = points[0].group, evidence_flags(document, points)
         if step.id.endswith(CACHE_SUFFIX):
             cached = tuple(cache_looks(sut, points))
             require_any(cached, points, "setting")
-            yield Parsed(
-                id=step.id,
-                values=TrafficShapeValues(
-                    width=points[0].width,
-                    group=" and ".join(dict.fromkeys(group_text(read_group(point.group)) for point in points)),
-                    tried=(),
-                    plain={},
-                    best={},
-                    all_mixes=None,
-                    mixes={},
-                    alike_fraction=LOOK_TOLERANCE,
-                    cached=cached,
-                ),
-                flags=tuple(evidence_flags(document, points)),
-                missing=missing_points(points),
-            )
-            return
-        best = best_points(points, step.target_half_width)
-        tried = search_results(looks)
-        bandwidths = {name: mix for name, (_, mix) in best.items()}
+            group = " and ".join(dict.fromkeys(group_text(read_group(point.group)) for point in points))
+        else:
+            found = best_points(points, step.target_half_width)
+            best = {name: mix for name, (_, mix) in found.items()}
+            flags = traffic_flags(sut, document, [point for point, _ in found.values()], best)
         yield Parsed(
             id=step.id,
             values=TrafficShapeValues(
                 width=points[0].width,
-                group=points[0].group,
+                group=group,
                 tried=tried,
                 plain={look.mix: look.bandwidth_mb_s.value for look in tried if look.setting.shape == PLAIN},
-                best=bandwidths,
+                best=best,
                 all_mixes=None,
                 mixes={},
                 alike_fraction=LOOK_TOLERANCE,
+                cached=cached,
             ),
-            flags=tuple(traffic_flags(sut, document, [point for point, _ in best.values()], bandwidths)),
+            flags=tuple(flags),
             missing=missing_points((*looks, *points)),
         )
 
