@@ -63,6 +63,14 @@ class Measured:
     days: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
+    def check_unit(self, unit: str | None, where: str) -> None:
+        """Raise ``InputError`` if a value of the same test, at *where*, has another *unit*."""
+        if self.unit != unit:
+            raise InputError(
+                f"{where}: {self.test} in {unit or 'no unit'}, but in {self.unit or 'no unit'} at {self.first}; "
+                "convert one of them"
+            )
+
     def add(self, day: int, value: float) -> None:
         """Add a value."""
         self.days.append(day)
@@ -81,15 +89,10 @@ class Throughput:
 
         Raises ``InputError`` if its earlier values have another unit.
         """
-        found = self.series.get((hosts, test))
-        if found is None:
-            found = self.series[hosts, test] = Measured(hosts, test, unit, where)
-        elif found.unit != unit:
-            raise InputError(
-                f"{where}: {test} in {unit or 'no unit'}, but in {found.unit or 'no unit'} at {found.first}; convert "
-                "one of them"
-            )
-        return found
+        if (hosts, test) not in self.series:
+            self.series[hosts, test] = Measured(hosts, test, unit, where)
+        self.series[hosts, test].check_unit(unit, where)
+        return self.series[hosts, test]
 
 
 def read_throughput(paths: Iterable[Path]) -> Throughput:
@@ -109,12 +112,7 @@ def read_throughput(paths: Iterable[Path]) -> Throughput:
         raise InputError(f"no value in {', '.join(map(str, paths))}{f': {why}' if why else ''}")
     units: dict[str, Measured] = {}
     for series in found.series.values():
-        other = units.setdefault(series.test, series)
-        if other.unit != series.unit:
-            raise InputError(
-                f"{series.first}: {series.test} in {series.unit or 'no unit'}, but in {other.unit or 'no unit'} at "
-                f"{other.first}; convert one of them"
-            )
+        units.setdefault(series.test, series).check_unit(series.unit, series.first)
     return found
 
 
@@ -128,10 +126,16 @@ def _files(path: Path) -> Iterator[Path]:
     yield from files
 
 
-def _day(text: str) -> int:
-    """Return the ordinal of the date, in UTC, of an ISO 8601 time; without a time zone it is in UTC."""
-    when = datetime.fromisoformat(text)
-    return (when if when.tzinfo is None else when.astimezone(UTC)).toordinal()
+def _day(text: str, fault: str) -> int:
+    """Return the ordinal of the date, in UTC, of an ISO 8601 time; without a time zone it is in UTC.
+
+    Raises ``InputError`` with *fault* for another text.
+    """
+    try:
+        when = datetime.fromisoformat(text)
+        return (when if when.tzinfo is None else when.astimezone(UTC)).toordinal()
+    except (ValueError, OverflowError) as error:
+        raise InputError(fault) from error
 
 
 def _read_csv(path: Path, found: Throughput) -> None:
@@ -159,10 +163,7 @@ def _read_csv(path: Path, found: Throughput) -> None:
         if not sut or not test:
             raise InputError(f"{where}: no {'test' if sut else 'sut'}")
         if when not in days:
-            try:
-                days[when] = _day(when)
-            except (ValueError, OverflowError) as error:
-                raise InputError(f"{where}: time {when!r}, expected one such as 2026-01-31T02:00:00+01:00") from error
+            days[when] = _day(when, f"{where}: time {when!r}, expected one such as 2026-01-31T02:00:00+01:00")
         if not value:
             found.skipped["rows without a value"] += 1
             continue
@@ -199,10 +200,7 @@ def _read_csit(path: Path, found: Throughput) -> None:
     hosts = tuple(sorted({str(host) for host in _at(path, data, "hosts", list)}))
     if not hosts:
         raise InputError(f"{path}: no hosts")
-    try:
-        day = _day(start)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"{path}: start_time {start[:40]!r} is not a time") from error
+    day = _day(start, f"{path}: start_time {start[:40]!r} is not a time")
     for added, place in CSIT_VALUES[kind]:
         key = AVERAGE if kind == "mrr" else "value"
         value = _at(path, data, f"result.{place}.{key}", (int, float))
