@@ -19,17 +19,13 @@ if TYPE_CHECKING:  # the declarations take a second to import
 def registry() -> dict[str, Declaration[Any, Any]]:
     """Return all declarations by kind, sorted by name of the kind.
 
-    A module of this package declares a kind by its ``MEASUREMENT``; a kind declared twice is a programming error and
-    refused.
+    A kind declared twice is a programming error and refused.
     """
-    found: dict[str, Declaration[Any, Any]] = {}
-    for module in iter_modules(__path__):
-        declaration = getattr(import_module(f"{__name__}.{module.name}"), "MEASUREMENT", None)
-        if declaration is None:
-            continue
-        if declaration.kind in found:
-            raise RuntimeError(f"two declarations of {declaration.kind!r}")
-        found[declaration.kind] = declaration
+    modules = {module.name: import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)}
+    declared: list[type[Declaration[Any, Any]]] = modules["base"].Declaration.declared
+    found = {kind.kind: kind() for kind in sorted(declared, key=lambda kind: kind.kind)}
+    if len(found) < len(declared):
+        raise RuntimeError(f"two declarations of one kind among {', '.join(kind.__name__ for kind in declared)}")
     return found
 
 

@@ -330,6 +330,3 @@ def _sharers(sut: Sut, shared: Sequence[int] | None, level: int, cpus: frozenset
     if 1 < level == max(cache.level for cache in sut.context.caches):
         return sut.fewest_per_llc(cpus)
     return len(cpus & frozenset(shared)) or min(len(shared), len(cpus))
-
-
-MEASUREMENT = BandwidthLadder()

@@ -151,6 +151,3 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
         """Return bandwidth between nodes; ``None`` for a single node, or if the chart of latencies includes it."""
         measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
         return matrices_chart("numa", [found.values.matrix(found.values.table) for found in measured], width, measured)
-
-
-MEASUREMENT = BandwidthMatrix()

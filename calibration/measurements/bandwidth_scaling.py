@@ -298,6 +298,3 @@ def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
     """Return *cpus* by node, each paired with the nearest memory."""
     by_node = grouped((sut.node_of(cpu), cpu) for cpu in sorted(cpus))
     return [Part(tuple(own), sut.home(node)) for node, own in sorted(by_node.items())]
-
-
-MEASUREMENT = BandwidthScaling()

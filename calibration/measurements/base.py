@@ -3,7 +3,7 @@
 
 A measurement kind is one module of this package with one ``Declaration``: its steps on a given SUT, how sutprobe's
 document becomes values, its headline metrics, its charts, and its cost. The registry in ``calibration.measurements``
-finds the modules.
+imports the modules.
 """
 
 from abc import ABC, abstractmethod
@@ -252,7 +252,10 @@ V = TypeVar("V", bound=Values)
 
 
 class Declaration(ABC, Generic[S, V]):
-    """One measurement kind: a module of this package has an instance ``MEASUREMENT``, which the registry finds."""
+    """One measurement kind. A subclass with settings and values is one, and the registry has it."""
+
+    declared: ClassVar[list[type["Declaration[Any, Any]"]]] = []
+    """All kinds whose modules are imported."""
 
     kind: ClassVar[str]
     """Its name in documents: that of its values."""
@@ -280,6 +283,7 @@ class Declaration(ABC, Generic[S, V]):
         settings, values = get_args(vars(cls)["__orig_bases__"][0])
         if not isinstance(values, TypeVar):  # else a base of several kinds
             cls.settings, cls.values, cls.kind = settings, values, values.model_fields["kind"].default
+            cls.declared.append(cls)
 
     @abstractmethod
     def steps(self, sut: Sut, settings: S) -> Iterator[Planned]:

@@ -281,6 +281,3 @@ def _asymmetry(table: Table) -> Iterator[Flag]:
             f"{kind.split('_')[2]} homed, writer in node {writer} and reader in node {reader} take "
             f"{there.value:.1f} ns, the reverse {back.value:.1f} ns",
         )
-
-
-MEASUREMENT = C2cLatency()

@@ -382,6 +382,3 @@ def _asymmetry(found: Mapping[tuple[int, ...], Estimate]) -> Iterator[Flag]:
             f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY * 100:.0f} %, "
             f"most CPUs {one} and {two}: by {most * 100:.0f} %",
         )
-
-
-MEASUREMENT = C2cMatrix()

@@ -366,6 +366,3 @@ def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
                 f"most CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
                 f"{others / 1e9:.3f} GHz",
             )
-
-
-MEASUREMENT = CoreFrequency()

@@ -288,6 +288,3 @@ def _slow_flags(slow: Sequence[SlowCore]) -> Iterator[Flag]:
             f"CPU{'s' * (len(slow) > 1)} {format_cpulist(core.cpu for core in slow)}, most CPU {worst.cpu}: its loads "
             f"from memory take {worst.slowdown.value * 100:.0f} % longer than those of the others of node {worst.node}",
         )
-
-
-MEASUREMENT = CoreLatency()

@@ -256,6 +256,3 @@ def _bars(values: CountedVolumeValues) -> Iterator[Json]:
             sizes.insert(0, (f"known: {values.passes} triads and initialisation", known_bytes))
         for by, size in sizes:
             yield {"g": DIRECTIONS[direction], "s": by, "v": rounded(size / 1e9), "t": fixed(size / 1e9, 3)}
-
-
-MEASUREMENT = CountedVolume()

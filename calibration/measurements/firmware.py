@@ -268,6 +268,3 @@ def _flags(result: FirmwareResult) -> Iterator[Flag]:
     lost = sum(cpu.gaps.lost_windows or 0 for cpu in result.cpus if cpu.gaps is not None)
     if lost:
         yield flag("TRACE_LOST", f"{lost} windows with gaps did not fit into the kernel's buffer and were lost")
-
-
-MEASUREMENT = Firmware()

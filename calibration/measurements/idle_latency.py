@@ -86,6 +86,3 @@ class IdleLatency(NearChaseDeclaration[IdleLatencySettings, IdleLatencyValues]):
     def metrics(self, values: IdleLatencyValues) -> Iterator[Metric]:
         """Yield the latency."""
         yield self.metric("latency_ns", self.title, values.latency_ns)
-
-
-MEASUREMENT = IdleLatency()

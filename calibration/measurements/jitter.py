@@ -378,6 +378,3 @@ def exceedance(values: JitterValues) -> Exceedance:
         if bucket.count and bucket.from_ns < gaps.max_ns:
             points.append((bucket.from_ns, left / gaps.wall_s))
     return Exceedance(values.cpu, values.isolated, tuple(reversed(points)), gaps.threshold_ns)
-
-
-MEASUREMENT = Jitter()

@@ -413,6 +413,3 @@ def _stretches(values: LatencyLadderValues) -> Iterator[tuple[float, float, Leve
         if near:
             yield float(min(near)), float(end), level
         start = end
-
-
-MEASUREMENT = LatencyLadder()

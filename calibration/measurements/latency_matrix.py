@@ -167,6 +167,3 @@ def _asymmetry(table: Table) -> Iterator[Flag]:
     for (one, two), there, back, _ in uneven(table.cells("latency_ns")):
         takes = f"node {one} to {two} takes {there.value:.1f} ns, node {two} to {one} {back.value:.1f} ns"
         yield flag("ASYMMETRIC", takes)
-
-
-MEASUREMENT = LatencyMatrix()

@@ -297,6 +297,3 @@ def _percentile(
         by_rounds=_derived(placements, lambda _: next(each), target) if len(values) == len(placements) else None,
         reason=None,
     )
-
-
-MEASUREMENT = LoadTail()

@@ -450,6 +450,3 @@ def load_shape(settings: LoadedSettings, kept: ShapeReference | None) -> dict[st
     """Return sutprobe's options for the shape of the load, moved by vectors: no other instruction has delays."""
     words = shape_options(settings, settings.shape, kept, (settings.mix,))
     return {name: value for name, value in words.items() if name != "instruction"}
-
-
-MEASUREMENT = LoadedLatency()

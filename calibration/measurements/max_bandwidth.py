@@ -188,6 +188,3 @@ def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[dict
         words["streams"] = ",".join(map(str, streams or STREAMS))
         words["prefetch-bytes"] = ",".join(map(str, prefetch_bytes or PREFETCH_BYTES))
     return words, shapes * len(settings.delays)
-
-
-MEASUREMENT = MaxBandwidth()

@@ -255,6 +255,3 @@ def enough_chains(points: Sequence[TableRow]) -> int | None:
         if all(gain is not None and (gain.interval or (gain.value,))[0] <= 1 + MIN_GAIN for gain in gains):
             return int(point.chains)
     return None
-
-
-MEASUREMENT = MemoryParallelism()

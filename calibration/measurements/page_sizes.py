@@ -329,6 +329,3 @@ def _by_round(point: LatencyPoint) -> Mapping[tuple[int | None, int], LatencyPla
         place = sum(number == placement.round for number, _ in found)
         found[placement.round, place] = placement
     return found
-
-
-MEASUREMENT = PageSizes()

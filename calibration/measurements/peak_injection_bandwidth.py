@@ -160,6 +160,3 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         for name, mix in values.mixes.items():
             title = f"{self.title}, {name}{', one plain stream' if values.plain else ''}"
             yield self.metric(f"{plain}{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)
-
-
-MEASUREMENT = PeakInjectionBandwidth()

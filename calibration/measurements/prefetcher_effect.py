@@ -221,6 +221,3 @@ def _beside(off: TableRow, as_found: Estimate | None) -> TableRow:
     if as_found is None or as_found.value <= 0:
         return off
     return TableRow(off | {"as_found_ns": as_found, "effect": off.latency_ns.value / as_found.value})
-
-
-MEASUREMENT = PrefetcherEffect()

@@ -147,6 +147,3 @@ def random_bytes(sut: Sut, threads: Mapping[int, int], wanted_bytes: int) -> int
         while usable is not None and size > RANDOM_BYTES_MIN and size * count > usable:
             size //= 2
     return size
-
-
-MEASUREMENT = RandomBandwidth()

@@ -436,6 +436,3 @@ def _variation(series: Mapping[str, Sequence[float]]) -> Chart:
         alt="Number of configurations by coefficient of variation over the placements, for each method.",
         caption="Coefficient of variation (standard deviation over mean) of the placements of one configuration.",
     )
-
-
-MEASUREMENT = Regulation()

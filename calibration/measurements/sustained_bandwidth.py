@@ -186,6 +186,3 @@ def _lost(values: SustainedBandwidthValues) -> Iterator[Flag]:
             f"{values.mix}: {lost.value * 100:.1f} % less in the last second than in the first "
             f"({lost.interval[0] * 100:.1f} % to {lost.interval[1] * 100:.1f} %)",
         )
-
-
-MEASUREMENT = SustainedBandwidth()

@@ -393,6 +393,3 @@ def choose(looks: Sequence[Tried], mixes: tuple[str, ...]) -> ChosenShape | None
         return (not default, shape.extras, shape.streams, shape.prefetch_bytes, order[shape.width])
 
     return min(alike(seen, mixes, seen), key=distance, default=None)
-
-
-MEASUREMENT = TrafficShape()

@@ -648,6 +648,3 @@ def _flags(values: WakeupValues, condition: WakeupCondition, result: WakeupResul
         yield flag("SMI", f"{condition.interference.smi} system management interrupts")
     if condition.interference.core_throttle or condition.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose")
-
-
-MEASUREMENT = Wakeup()

@@ -10,11 +10,13 @@ from calibration.base.errors import InputError
 from calibration.base.statistics import poisson_bounds
 from calibration.context.model import Context
 from calibration.measurements.base import Step
-from calibration.measurements.firmware import MEASUREMENT, Firmware, FirmwareSettings, FirmwareValues
+from calibration.measurements.firmware import Firmware, FirmwareSettings, FirmwareValues
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.firmware import LONGEST, FirmwareCpu, FirmwareGap, FirmwareGaps, FirmwareResult
 from tests.unit.test_measurements import MACHINE, codes, one, read
+
+MEASUREMENT = Firmware()
 
 
 def gaps(observed_s: float, *lengths_ns: float, count: int | None = None, at_ns: int = 10**18) -> FirmwareGaps:

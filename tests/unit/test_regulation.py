@@ -8,10 +8,9 @@ import pytest
 from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.base import Step
-from calibration.measurements.counted_volume import MEASUREMENT as VOLUME
-from calibration.measurements.counted_volume import CountedVolumeSettings
+from calibration.measurements.counted_volume import CountedVolume, CountedVolumeSettings
 from calibration.measurements.counting import served_nodes, uncounted
-from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
+from calibration.measurements.regulation import NOPS, Regulation, RegulationSettings, counts
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
@@ -34,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 
 def steps(context: Context, settings: RegulationSettings | None = None) -> list[Step]:
-    found = list(MEASUREMENT.steps(Sut(context), settings or RegulationSettings()))
+    found = list(Regulation().steps(Sut(context), settings or RegulationSettings()))
     assert all(isinstance(item, Step) for item in found)
     return [item for item in found if isinstance(item, Step)]
 
@@ -143,7 +142,7 @@ def test_uncounted_roles_are_grouped_by_reason(guest: Context) -> None:
 
 
 def test_arrays_are_divided_among_threads(guest: Context) -> None:
-    (each,) = VOLUME.steps(Sut(guest), CountedVolumeSettings(array_bytes=8 * 4096 * 100))
+    (each,) = CountedVolume().steps(Sut(guest), CountedVolumeSettings(array_bytes=8 * 4096 * 100))
     assert isinstance(each, Step)
     assert options(each, "array-bytes") == [str(4096 * 100)]
     assert not list(estimates(each))

@@ -20,10 +20,10 @@ from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
 from calibration.measurements.sut import Sut
 from calibration.measurements.wakeup import (
     CURVE_POINTS,
-    MEASUREMENT,
     WORST,
     LateWake,
     Percentile,
+    Wakeup,
     WakeupResult,
     WakeupSettings,
     WakeupValues,
@@ -37,6 +37,7 @@ from tests.unit.machines import machine as made
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RAW = json.loads((FIXTURES / "sutprobe" / "wakeup.json").read_text(encoding="utf-8"))
+MEASUREMENT = Wakeup()
 
 
 def captured(name: str) -> Context:
