@@ -40,7 +40,7 @@ from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated
 from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, Result, read_result
-from calibration.sutprobe.placement import Interference, verified_in_rounds
+from calibration.sutprobe.placement import CpuView, Interference, verified_in_rounds
 from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
@@ -91,17 +91,14 @@ class Wake(Model):
     ran: Ran | None
 
 
-class WakeupCpu(Model):
+class WakeupCpu(CpuView):
     """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 2 µs, and buckets 1.6 % wide beyond.
 
-    Without ``cpu_verified`` they are in no value: ``error`` says why its thread never ran on it, or left it.
+    Without ``cpu_verified`` they are in no value.
     ``missed`` deadlines passed before the thread ran for an earlier one; they are not among the ``wakes``. ``above``
     counts wake-ups at least as late as each threshold of the result.
     """
 
-    cpu: int
-    cpu_verified: bool
-    error: ProbeError | None = None
     wakes: int
     missed: int
     early: int

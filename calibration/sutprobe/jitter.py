@@ -5,8 +5,7 @@ from typing import Literal
 
 from calibration.base.model import Model
 from calibration.sutprobe.attribution import Attribution, Slices, attributed
-from calibration.sutprobe.document import ProbeError
-from calibration.sutprobe.placement import Interference
+from calibration.sutprobe.placement import CpuView, Interference
 from calibration.sutprobe.tracing import Traced
 
 
@@ -136,15 +135,9 @@ class GapView(Model):
         return attributed(self.slices)
 
 
-class JitterCpu(Model):
-    """Both views of one CPU; a missing view is ``None``, with the reason in ``pma_missing`` or ``gaps_missing``.
+class JitterCpu(CpuView):
+    """Both views of one CPU; a missing view is ``None``, with the reason in ``pma_missing`` or ``gaps_missing``."""
 
-    ``error`` says why its thread never ran on it, or did not stay there to the end.
-    """
-
-    cpu: int
-    cpu_verified: bool
-    error: ProbeError | None = None
     pma: PmaView | None
     gaps: GapView | None
     pma_missing: str | None = None

@@ -2,7 +2,7 @@
 """A placement of buffers, and what else happened while it was measured: common to all memory measurements."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AliasChoices, Field
 
@@ -147,19 +147,15 @@ def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
     return tuple(map(_merged_point, found.values()))
 
 
-class Verified(Protocol):
-    """A view of one CPU in one round, and why it may be of another."""
+class CpuView(Model):
+    """Base of what a thread saw of one CPU: whether it was there to the end, and why not, or why it never ran there."""
 
-    @property
-    def cpu_verified(self) -> bool:
-        """Whether its thread was there to the end."""
-
-    @property
-    def error(self) -> ProbeError | None:
-        """Why it was not."""
+    cpu: int
+    cpu_verified: bool
+    error: ProbeError | None = None
 
 
-def verified_in_rounds(parts: Sequence[Verified]) -> tuple[bool, ProbeError | None]:
+def verified_in_rounds(parts: Sequence[CpuView]) -> tuple[bool, ProbeError | None]:
     """Return whether the *parts* of one CPU are of that CPU, and the first error of any.
 
     As with points: it must be verified in one round, and found elsewhere in none.
