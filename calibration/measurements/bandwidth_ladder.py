@@ -186,7 +186,6 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
             for point, mix in found
         )
         yield Parsed(
-            id=step.id,
             values=BandwidthLadderValues(
                 group=first.group,
                 threads=first.threads,

@@ -141,7 +141,6 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
                 flag("NODE_ASYMMETRY", f"node {low} reads {local[low]:.0f} MB/s locally, node {high} {local[high]:.0f}")
             )
         yield Parsed(
-            id=step.id,
             values=BandwidthMatrixValues(table=table, setting=setting_of(points[0])),
             flags=tuple(flags),
             missing=missing_points(points),

@@ -171,7 +171,6 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         enough_mb_s = SATURATED_FRACTION * best.bandwidth_mb_s.value
         measured = {f"{point.threads} threads": mix for point, mix in found}
         yield Parsed(
-            id=step.id,
             values=BandwidthScalingValues(
                 order=order,
                 mix=points[0].mix,

@@ -225,9 +225,9 @@ class MeasuredRun(NamedTuple):
 
 
 class Parsed(Model):
-    """What one document of sutprobe says about one measurement."""
+    """What one document of sutprobe says about one measurement; ``suffix`` distinguishes those of one step."""
 
-    id: str
+    suffix: str = ""
     values: Values
     flags: tuple[Flag, ...]
     missing: tuple[Missing, ...] = ()

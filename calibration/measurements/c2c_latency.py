@@ -214,7 +214,6 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             raise InputError(f"transfers of one node use several CPUs: {', '.join(map(_words, result.pairs))}")
         table = C2cLatencyValues.table_of(rows)
         yield Parsed(
-            id=step.id,
             values=C2cLatencyValues(table=table),
             flags=(*evidence_flags(document, result.pairs), *_asymmetry(table)),
             missing=missing_parts(result.pairs, _words),

@@ -269,7 +269,6 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         proved = all(cell.checked for cell in result.cells if cell.error is None)
         machine = () if result.interference is None else (result.interference,)
         yield Parsed(
-            id=step.id,
             values=values,
             flags=(
                 *document_flags(document),

@@ -226,7 +226,6 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         require_any(measured, result.points, "core's frequency")
         table = CoreFrequencyValues.table_of(_row(point, target) for point in measured)
         yield Parsed(
-            id=step.id,
             values=CoreFrequencyValues(table=table),
             flags=(
                 *document_flags(document),

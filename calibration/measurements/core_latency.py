@@ -161,7 +161,6 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         )
         limit, slow = slow_cores(table.rows)
         yield Parsed(
-            id=step.id,
             values=CoreLatencyValues(table=table, slow_limit=limit, slow=slow),
             flags=(
                 *chase_flags(document, found),

@@ -156,6 +156,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the volume, with the counts if any."""
+        del step
         result = read_result(document, VolumeResult)
         known = moved_altogether(result.known)
         if not result.repeats:
@@ -170,7 +171,6 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         ]
         counted = counted_bytes(readings, units(sut.context), served_nodes(sut.context))
         yield Parsed(
-            id=step.id,
             values=CountedVolumeValues(
                 **shared_fields(CountedVolumeValues, result) | {"repeats": len(result.repeats)},
                 triad_s=estimate([[repeat.triad_seconds] for repeat in result.repeats], "s"),

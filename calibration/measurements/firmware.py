@@ -161,7 +161,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement of all CPUs."""
-        del sut
+        del step, sut
         result = read_result(document, FirmwareResult)
         if not result.cpus:
             raise InputError("the answer has no CPU")
@@ -172,7 +172,6 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             raise InputError("the tracer observed nothing: the command ended before its first window")
         longest = [cpu.max_gap_ns for cpu in cpus if cpu.max_gap_ns is not None]
         yield Parsed(
-            id=step.id,
             values=FirmwareValues(
                 **shared_fields(FirmwareValues, result)
                 | {name: of_known(max, (getattr(cpu, name) for cpu in cpus)) for name in COUNTS}

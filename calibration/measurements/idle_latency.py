@@ -81,7 +81,7 @@ class IdleLatency(NearChaseDeclaration[IdleLatencySettings, IdleLatencyValues]):
             "package_active_ns": latency.package_active_ns,
             "counted": counted,
         }
-        yield Parsed(id=step.id, values=IdleLatencyValues(**fields), flags=(*flags, *latency_flags([counted])))
+        yield Parsed(values=IdleLatencyValues(**fields), flags=(*flags, *latency_flags([counted])))
 
     def metrics(self, values: IdleLatencyValues) -> Iterator[Metric]:
         """Yield the latency."""

@@ -236,6 +236,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per CPU."""
+        del step
         if document.clock is None:
             raise InputError("the answer does not name the clock")
         cpus = read_result(document, JitterResult).cpus
@@ -258,7 +259,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 reason = cpu.pma_missing or cpu.gaps_missing or "found one or none"
                 raise InputError(f"CPU {cpu.cpu} lacks a view: {reason}")
             yield Parsed(
-                id=f"{step.id}-cpu{cpu.cpu}",
+                suffix=f"-cpu{cpu.cpu}",
                 values=JitterValues(
                     **shared_fields(JitterValues, cpu.pma) | {"intervals": tuple(map(_bare, cpu.pma.intervals))},
                     cpu=cpu.cpu,

@@ -252,7 +252,6 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
         levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], sut.context.cache_bytes)
         yield Parsed(
-            id=step.id,
             values=LatencyLadderValues(
                 series=series,
                 cpus=cpus,

@@ -145,7 +145,6 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             for point, cell in zip(result.points, cells, strict=True)
         )
         yield Parsed(
-            id=step.id,
             values=LatencyMatrixValues(table=table, keep_awake=keep_awake),
             flags=(
                 *chase_flags(document, result.points, measured),

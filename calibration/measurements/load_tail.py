@@ -147,7 +147,6 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
             raise InputError("no single loads in a placement, or no clock")
         fields |= _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
         yield Parsed(
-            id=step.id,
             values=LoadTailValues(chase_ns=latency.latency_ns, **fields),
             flags=flags,
             missing=tuple(

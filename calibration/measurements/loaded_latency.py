@@ -293,7 +293,6 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             ]
         )
         yield Parsed(
-            id=step.id,
             values=LoadedLatencyValues(
                 mix=str(parameters["mix"]),
                 load=str(parameters["load"]),

@@ -140,7 +140,6 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         best = best_points(points, step.target_half_width, sut.context)
         winners = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
-            id=step.id,
             values=MaxValues(
                 mixes=winners,
                 groups={name: point.group for name, (point, _) in best.items()},

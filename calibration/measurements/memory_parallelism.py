@@ -154,7 +154,6 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         ]
         require_any(curves, points, "number of chains")
         yield Parsed(
-            id=step.id,
             values=MemoryParallelismValues(curves=tuple(curves)),
             flags=(
                 *chase_flags(document, points),

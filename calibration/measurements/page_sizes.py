@@ -207,7 +207,6 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         used = [point for points in good for point in points]
         memory = good[0][2]
         yield Parsed(
-            id=step.id,
             values=PageSizesValues(
                 cpu=memory.cpu,
                 node=memory.nodes[0],

@@ -109,7 +109,6 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         target = step.target_half_width
         mixes = {point.mix: mix for point, mix in measured_points(points, target, sut.context)}
         yield Parsed(
-            id=step.id,
             values=PeakValues(
                 plain=step.id.endswith(PLAIN_SUFFIX),
                 group=points[0].group,

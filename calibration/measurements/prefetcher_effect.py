@@ -159,7 +159,6 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         )
         first = result.points[0]
         yield Parsed(
-            id=step.id,
             values=PrefetcherEffectValues(
                 prefetchers=step.prefetchers or "as_found",
                 cpu=first.cpu,

@@ -100,7 +100,6 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
         ((_, reads),) = measured_points(points, step.target_half_width)
         pages = {placement.pages.obtained for placement in point.placements or ()}
         yield Parsed(
-            id=step.id,
             values=RandomBandwidthValues(
                 group=point.group,
                 page=pages.pop() if len(pages) == 1 else "mixed",

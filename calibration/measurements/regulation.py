@@ -270,7 +270,6 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
         size_bytes = _number(document.parameters["buffer_bytes"])
         yield Parsed(
-            id=step.id,
             values=RegulationValues(
                 prefetchers=step.prefetchers or "as_found",
                 node=part.node,

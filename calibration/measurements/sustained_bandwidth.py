@@ -121,6 +121,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per mix."""
+        del step
         points = read_result(document, BandwidthResult).points
         missing = missing_points(points)
         for point, mix in measured_points(points, None, sut.context):
@@ -145,7 +146,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 telemetry=placement.telemetry,
             )
             yield Parsed(
-                id=f"{step.id}-{point.mix}",
+                suffix=f"-{point.mix}",
                 values=values,
                 flags=(*traffic_flags(sut, document, [point], {point.mix: mix}), *_lost(values)),
                 missing=missing,

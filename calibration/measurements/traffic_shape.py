@@ -242,7 +242,6 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             best = {name: mix for name, (_, mix) in found.items()}
             flags = traffic_flags(sut, document, [point for point, _ in found.values()], best)
         yield Parsed(
-            id=step.id,
             values=TrafficShapeValues(
                 width=points[0].width,
                 group=group,

@@ -461,6 +461,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield one measurement per condition; what was traced belongs to the first."""
+        del step
         result = read_result(document, WakeupResult)
         traced = next((read_result(part, WakeupResult) for part in document.beside), None)
         errors = {
@@ -480,7 +481,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             values = _values(result, condition, sut, traced)
             traced = None  # listed once, with the first condition
             yield Parsed(
-                id=f"{step.id}-{values.condition}",
+                suffix=f"-{values.condition}",
                 values=values,
                 flags=(*document_flags(document), *_flags(values, condition, result)),
                 missing=(*lost, *_missing(condition)),

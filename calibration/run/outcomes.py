@@ -170,7 +170,7 @@ def _measured(records: Sequence[StepRecord], beside: Sequence[ProbeDocument], su
         if early and not missing:
             flags.append(flag("PARTIAL", f"the command ended early: {reason}"))
         yield Measurement(
-            id=parsed.id,
+            id=f"{record.step.id}{parsed.suffix}",
             kind=record.step.kind,
             step=record.step.id,
             title=record.step.title,

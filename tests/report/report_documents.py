@@ -103,7 +103,7 @@ def parsed_measurements(
     )
     return [
         Measurement(
-            id=parsed.id,
+            id=f"{name}{parsed.suffix}",
             kind=kind,
             step=name,
             title=step.title,
