@@ -11,17 +11,8 @@ from calibration.base.model import Model
 from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
-from calibration.measurements.base import (
-    GridValues,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Parsed,
-    Planned,
-    Step,
-    missing_parts,
-)
-from calibration.measurements.evidence import evidence_flags
+from calibration.measurements.base import GridValues, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step
+from calibration.measurements.evidence import evidence_flags, missing_parts
 from calibration.measurements.metric_rows import CACHES, bandwidth
 from calibration.measurements.platform import ChosenShape, Setting, Shape, Threads
 from calibration.measurements.sut import Place, Sut, side_cache_flags

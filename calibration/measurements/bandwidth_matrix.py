@@ -9,14 +9,9 @@ from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
 from calibration.counters.volume import CountedBytes
-from calibration.measurements.base import (
-    MeasuredRun,
-    Parsed,
-    Planned,
-    Step,
-    require_any,
-)
+from calibration.measurements.base import MeasuredRun, Parsed, Planned, Step
 from calibration.measurements.counting import BYTE_ROLES, event_options
+from calibration.measurements.evidence import require_any
 from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.platform import Setting, Shape

@@ -7,23 +7,22 @@ imports the modules.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field
 
-from calibration.base.errors import InputError
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, Estimator
 from calibration.base.trust import Trust, trust_of
 from calibration.base.validity import Flag
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
-from calibration.measurements.evidence import refusal
+from calibration.measurements.evidence import Missing
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Gridded, Table
-from calibration.sutprobe.document import ProbeDocument, ProbeError
+from calibration.sutprobe.document import ProbeDocument
 
 PROBE = "sutprobe"
 """First word of every step's argv; the SUT's side replaces it by the path of the verified sutprobe."""
@@ -136,43 +135,6 @@ class NotPlanned(Model):
 
 
 Planned = Step | NotPlanned
-
-
-class Missing(Model):
-    """A requested part of a measurement without a value, and why.
-
-    ``flag`` names the fault if it is in the closed list: sutprobe found it and gave no value.
-    """
-
-    what: str
-    reason: str
-    flag: Flag | None = None
-
-
-def missing_part(what: str, error: ProbeError | None) -> Missing:
-    """Return the part *what* without a value, for which sutprobe reported *error* if any."""
-    if error is None:
-        return Missing(what=what, reason="no placement measured")
-    return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
-
-
-def missing_parts(points: Iterable[Any], words: Callable[[Any], str]) -> tuple[Missing, ...]:
-    """Return those of *points* for which sutprobe reported an error, named by *words*."""
-    return tuple(missing_part(words(point), point.error) for point in points if point.error is not None)
-
-
-def require_any(found: Collection[object], points: Iterable[Any], what: str) -> None:
-    """Raise ``InputError`` with sutprobe's reasons for *points* unless *what* of at least one was *found*."""
-    if not found:
-        reasons = sorted({f"{point.error.code}: {point.error.message}" for point in points if point.error})
-        raise InputError(f"no {what} could be measured: {'; '.join(reasons) or 'no reason was given'}")
-
-
-def only_point(points: Sequence[Any], step: Step) -> Any:
-    """Return the one of *points* that *step* measures. Raises ``InputError`` if there are others, or none."""
-    if len(points) != 1:
-        raise InputError(f"{len(points)} points for {step.id}, not 1")
-    return points[0]
 
 
 class Values(Model):

@@ -21,10 +21,8 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
-    missing_parts,
-    require_any,
 )
-from calibration.measurements.evidence import estimate_of, evidence_flags, uneven
+from calibration.measurements.evidence import estimate_of, evidence_flags, missing_parts, require_any, uneven
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled

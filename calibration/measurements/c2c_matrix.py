@@ -26,16 +26,22 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
     Parsed,
     Planned,
     RepeatedSettings,
     Step,
-    missing_parts,
-    require_any,
 )
 from calibration.measurements.c2c_latency import L2_PARTS
-from calibration.measurements.evidence import ASYMMETRY, document_flags, interference_flags, placement_flags, uneven
+from calibration.measurements.evidence import (
+    ASYMMETRY,
+    Missing,
+    document_flags,
+    interference_flags,
+    missing_parts,
+    placement_flags,
+    require_any,
+    uneven,
+)
 from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut, whole_pages

@@ -13,18 +13,18 @@ from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.context.model import Context
-from calibration.measurements.base import (
-    Declaration,
-    HalfWidth,
+from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Step, Values
+from calibration.measurements.evidence import (
     Missing,
-    RepeatedSettings,
-    Step,
-    Values,
+    document_flags,
+    estimate_of,
+    lost_flags,
     missing_part,
     missing_parts,
     only_point,
+    placement_flags,
+    undisturbed,
 )
-from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.sut import (
     ASSUMED_LLC_BYTES,
@@ -369,7 +369,7 @@ class NearChaseDeclaration(Declaration[C, V]):
 
     def chased(self, document: ProbeDocument, step: Step, sut: Sut) -> NearChase:
         """Return what *document* says. Raises ``InputError`` unless it has one point with a value."""
-        point: LatencyPoint = only_point(read_result(document, LatencyResult).points, step)
+        point: LatencyPoint = only_point(read_result(document, LatencyResult).points, step.id)
         latency = idle_latencies(point, step.target_half_width)
         if latency is None:
             raise InputError(missing_part("", point.error).reason)

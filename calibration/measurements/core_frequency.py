@@ -25,10 +25,15 @@ from calibration.measurements.base import (
     Planned,
     RepeatedSettings,
     Step,
+)
+from calibration.measurements.evidence import (
+    document_flags,
+    interference_flags,
+    lost_flags,
     missing_parts,
     require_any,
+    undisturbed,
 )
-from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
 from calibration.measurements.metric_rows import ALIKE, CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import TableRow

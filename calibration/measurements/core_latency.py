@@ -19,17 +19,7 @@ from calibration.base.statistics import Estimate, combined, estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
-from calibration.measurements.base import (
-    Declaration,
-    GridValues,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Parsed,
-    Planned,
-    Step,
-    require_any,
-)
+from calibration.measurements.base import Declaration, GridValues, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step
 from calibration.measurements.chase import (
     ChaseSettings,
     chain_flags,
@@ -40,6 +30,7 @@ from calibration.measurements.chase import (
     latency_of,
     missing_places,
 )
+from calibration.measurements.evidence import require_any
 from calibration.measurements.metric_rows import ALIKE, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import TableRow

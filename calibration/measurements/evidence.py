@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the evidence in a document of sutprobe into validity flags: one per fault, with its extent in the sentence."""
+"""Turn the evidence in a document of sutprobe into validity flags, and its errors into reasons of what is missing.
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+A flag per fault, with its extent in the sentence.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from calibration.base.errors import InputError
 from calibration.base.flags import FLAG_OF_ERROR, WARNED
 from calibration.base.grouping import of_known
 from calibration.base.model import Model
@@ -75,6 +79,43 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
         return None
     warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
     return refusal(document.error) or next(warned, None)
+
+
+class Missing(Model):
+    """A requested part of a measurement without a value, and why.
+
+    ``flag`` names the fault if it is in the closed list: sutprobe found it and gave no value.
+    """
+
+    what: str
+    reason: str
+    flag: Flag | None = None
+
+
+def missing_part(what: str, error: ProbeError | None) -> Missing:
+    """Return the part *what* without a value, for which sutprobe reported *error* if any."""
+    if error is None:
+        return Missing(what=what, reason="no placement measured")
+    return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
+
+
+def missing_parts(points: Iterable[Any], words: Callable[[Any], str]) -> tuple[Missing, ...]:
+    """Return those of *points* for which sutprobe reported an error, named by *words*."""
+    return tuple(missing_part(words(point), point.error) for point in points if point.error is not None)
+
+
+def require_any(found: Collection[object], points: Iterable[Any], what: str) -> None:
+    """Raise ``InputError`` with sutprobe's reasons for *points* unless *what* of at least one was *found*."""
+    if not found:
+        reasons = sorted({f"{point.error.code}: {point.error.message}" for point in points if point.error})
+        raise InputError(f"no {what} could be measured: {'; '.join(reasons) or 'no reason was given'}")
+
+
+def only_point(points: Sequence[Any], step: str) -> Any:
+    """Return the one of *points* that *step* measures. Raises ``InputError`` if there are others, or none."""
+    if len(points) != 1:
+        raise InputError(f"{len(points)} points for {step}, not 1")
+    return points[0]
 
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:

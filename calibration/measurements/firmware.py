@@ -14,16 +14,8 @@ from calibration.base.grouping import of_known
 from calibration.base.model import Model, shared_fields
 from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.base.validity import Flag, flag
-from calibration.measurements.base import (
-    Declaration,
-    Metric,
-    Parsed,
-    Planned,
-    Settings,
-    Step,
-    Values,
-    missing_parts,
-)
+from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.evidence import missing_parts
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import ProbeDocument, read_result

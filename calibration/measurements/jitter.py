@@ -26,9 +26,8 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
-    missing_part,
 )
-from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
+from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, missing_part, resolution_flags
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, fraction, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.sutprobe.attribution import Attribution

@@ -19,18 +19,7 @@ from calibration.base.statistics import Estimate, estimate
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.measurements.base import (
-    Declaration,
-    GridValues,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Parsed,
-    Planned,
-    Step,
-    missing_parts,
-    require_any,
-)
+from calibration.measurements.base import Declaration, GridValues, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step
 from calibration.measurements.chase import (
     HOP_NS,
     ChaseSettings,
@@ -42,6 +31,7 @@ from calibration.measurements.chase import (
     latency_of,
     strided,
 )
+from calibration.measurements.evidence import missing_parts, require_any
 from calibration.measurements.levels import (
     CACHE_EXCESS,
     MEMORY_CLIMB,

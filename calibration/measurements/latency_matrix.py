@@ -8,14 +8,7 @@ from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
-from calibration.measurements.base import (
-    Declaration,
-    MeasuredRun,
-    Parsed,
-    Planned,
-    Step,
-    require_any,
-)
+from calibration.measurements.base import Declaration, MeasuredRun, Parsed, Planned, Step
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
@@ -31,7 +24,7 @@ from calibration.measurements.chase import (
     missing_places,
     no_keep_awake,
 )
-from calibration.measurements.evidence import uneven
+from calibration.measurements.evidence import require_any, uneven
 from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.sut import Place, Sut

@@ -14,9 +14,9 @@ from calibration.base.percentiles import Histogram, Percentile, beyond_longest, 
 from calibration.base.statistics import Estimate
 from calibration.charts.base import TIME_LABEL, Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Missing, Parsed, Planned, Step, Values
+from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.chase import HOP_NS, ChaseSettings, Condition, NearChaseDeclaration
-from calibration.measurements.evidence import estimate_of
+from calibration.measurements.evidence import Missing, estimate_of
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import ProbeDocument

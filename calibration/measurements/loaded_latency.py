@@ -28,12 +28,10 @@ from calibration.measurements.base import (
     Planned,
     Step,
     Values,
-    missing_part,
-    require_any,
 )
 from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S, chain_memory
 from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
-from calibration.measurements.evidence import beside, estimate_of, evidence_flags
+from calibration.measurements.evidence import beside, estimate_of, evidence_flags, missing_part, require_any
 from calibration.measurements.metric_rows import Record, bandwidth, latency
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags

@@ -12,18 +12,7 @@ from calibration.base import units
 from calibration.base.statistics import Estimate, combined
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
-from calibration.measurements.base import (
-    Declaration,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Parsed,
-    Planned,
-    Step,
-    Values,
-    missing_parts,
-    require_any,
-)
+from calibration.measurements.base import Declaration, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.chase import (
     HOP_NS,
     ChaseSettings,
@@ -34,6 +23,7 @@ from calibration.measurements.chase import (
     idle_bytes,
     latency_of,
 )
+from calibration.measurements.evidence import missing_parts, require_any
 from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, MetricRow, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Gridded, TableRow

@@ -24,15 +24,13 @@ from calibration.measurements.base import (
     GridValues,
     MeasuredRun,
     Metric,
-    Missing,
     NotPlanned,
     Parsed,
     Planned,
     Step,
-    missing_part,
 )
 from calibration.measurements.chase import ChaseSettings, chain_flags, chain_memory, chase_flags, idle_bytes, latency_of
-from calibration.measurements.evidence import beside, undisturbed
+from calibration.measurements.evidence import Missing, beside, missing_part, undisturbed
 from calibration.measurements.metric_rows import CACHED, latency
 from calibration.measurements.sut import Place, Sut, whole_pages
 from calibration.measurements.table import TableRow

@@ -25,8 +25,6 @@ from calibration.measurements.base import (
     Planned,
     Step,
     Values,
-    missing_parts,
-    require_any,
 )
 from calibration.measurements.chase import (
     ChaseSettings,
@@ -37,6 +35,7 @@ from calibration.measurements.chase import (
     latency_of,
     strided,
 )
+from calibration.measurements.evidence import missing_parts, require_any
 from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.measurements.table import TableRow

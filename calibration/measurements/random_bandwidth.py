@@ -8,7 +8,8 @@ from pydantic import PositiveInt
 
 from calibration.base import units
 from calibration.base.statistics import Estimate, combined
-from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values, only_point
+from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values
+from calibration.measurements.evidence import only_point
 from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import MIB, Sut
@@ -96,7 +97,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the bandwidth."""
         points = read_result(document, BandwidthResult).points
-        point = only_point(points, step)
+        point = only_point(points, step.id)
         ((_, reads),) = measured_points(points, step.target_half_width)
         pages = {placement.pages.obtained for placement in point.placements or ()}
         yield Parsed(

@@ -36,18 +36,7 @@ from calibration.counters.latency import (
     variation,
 )
 from calibration.counters.volume import CountedBytes, counted_flags
-from calibration.measurements.base import (
-    Declaration,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    Parsed,
-    Planned,
-    Step,
-    Values,
-    missing_part,
-    require_any,
-)
+from calibration.measurements.base import Declaration, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import (
     BACKGROUND_ONCE_S,
     BYTE_ROLES,
@@ -57,7 +46,7 @@ from calibration.measurements.counting import (
     latency_beside,
     loaded_counted,
 )
-from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.evidence import estimate_of, evidence_flags, missing_part, require_any
 from calibration.measurements.loaded_latency import drift_flags, loaded_memory, placement_s, probe_latencies, sweep_s
 from calibration.measurements.metric_rows import bandwidth, latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags

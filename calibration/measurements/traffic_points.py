@@ -9,9 +9,8 @@ from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag
 from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
-from calibration.measurements.base import Missing, missing_parts, require_any
 from calibration.measurements.counting import bandwidth_counted
-from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.evidence import Missing, estimate_of, evidence_flags, missing_parts, require_any
 from calibration.measurements.platform import Setting
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut, size_flags

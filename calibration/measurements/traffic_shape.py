@@ -12,8 +12,8 @@ from calibration.base import units
 from calibration.base.statistics import estimate
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, level_sizes, shares
-from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values, require_any
-from calibration.measurements.evidence import evidence_flags
+from calibration.measurements.base import SEARCH_SUFFIX, Metric, Parsed, Planned, Step, Values
+from calibration.measurements.evidence import evidence_flags, require_any
 from calibration.measurements.metric_rows import bandwidth
 from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, Threads
 from calibration.measurements.sut import Sut

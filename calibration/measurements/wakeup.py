@@ -26,16 +26,14 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    Missing,
     Parsed,
     Planned,
     Settings,
     Step,
     Values,
-    missing_part,
 )
 from calibration.measurements.chase import chain_memory
-from calibration.measurements.evidence import document_flags, information
+from calibration.measurements.evidence import Missing, document_flags, information, missing_part
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated

@@ -19,7 +19,7 @@ from calibration.base.statistics import Estimate
 from calibration.base.text import visible
 from calibration.base.units import ABSENT
 from calibration.context.model import Context
-from calibration.measurements.base import Missing
+from calibration.measurements.evidence import Missing
 from calibration.measurements.table import Table
 from calibration.results.model import NotMeasured
 

@@ -21,8 +21,8 @@ from calibration.context.model import Context
 from calibration.formats.meltdown_checker import VulnerabilityFinding
 from calibration.formats.readings import Inconsistency, Reading
 from calibration.measurements import declaration, registry
-from calibration.measurements.base import Metric, Missing, Values
-from calibration.measurements.evidence import PagesProof
+from calibration.measurements.base import Metric, Values
+from calibration.measurements.evidence import Missing, PagesProof
 from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.mlc_program import CommandName, PrefetcherPlace, Prefetchers
 from calibration.measurements.plan import Plan

@@ -11,8 +11,8 @@ from calibration.base.model import fault_of
 from calibration.base.validity import Flag, flag, validity
 from calibration.context.model import Context
 from calibration.measurements import declaration
-from calibration.measurements.base import Missing, Step
-from calibration.measurements.evidence import pages_proof, step_refusal
+from calibration.measurements.base import Step
+from calibration.measurements.evidence import Missing, pages_proof, step_refusal
 from calibration.measurements.plan import Plan
 from calibration.measurements.sut import Sut, emulation_flags
 from calibration.results.model import Measurement, NotMeasured

@@ -30,8 +30,9 @@ from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_output as read_mlc_output
 from calibration.measurements import declaration
-from calibration.measurements.base import GridValues, Missing, Step
+from calibration.measurements.base import GridValues, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
+from calibration.measurements.evidence import Missing
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.mlc_program import COMMANDS, MlcCommand, read_prefetchers
 from calibration.measurements.node_matrix import NodeMatrixValues

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calibration.base import units
 from calibration.base.statistics import estimate
-from calibration.measurements.base import Missing
+from calibration.measurements.evidence import Missing
 from calibration.report import filters
 
 STRICT = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": False}

@@ -10,8 +10,14 @@ import pytest
 from calibration.base.flags import FLAG_OF_ERROR, FLAGS
 from calibration.context.loader import load
 from calibration.context.model import Context
-from calibration.measurements.base import missing_part
-from calibration.measurements.evidence import PagesProof, document_flags, pages_proof, refusal, step_refusal
+from calibration.measurements.evidence import (
+    PagesProof,
+    document_flags,
+    missing_part,
+    pages_proof,
+    refusal,
+    step_refusal,
+)
 from calibration.measurements.sut import emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
 

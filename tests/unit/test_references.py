@@ -19,7 +19,8 @@ from calibration.context.model import Context, Dimm
 from calibration.finish import finish
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
-from calibration.measurements.base import Missing, Step
+from calibration.measurements.base import Step
+from calibration.measurements.evidence import Missing
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
 from calibration.measurements.plan import Plan
 from calibration.measurements.platform import (
