@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -187,9 +187,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def steps(self, sut: Sut, settings: JitterSettings) -> Iterator[Planned]:
         """Yield one step that measures all chosen CPUs at once, and one that traces them if that is asked for."""
-        cpus = sorted(sut.isolated)
-        if settings.isolated is not None:
-            cpus = cpus[: settings.isolated]
+        cpus = sorted(sut.isolated)[: settings.isolated]
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
             yield self.not_planned(none_isolated(sut.context), "Jitter of an isolated CPU")
@@ -202,6 +200,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 return
         title = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
         thread: dict[str, object] = {"fifo": settings.fifo} if settings.fifo else {}
+        set_up_s = SETTLE_S + CPU_S * len(cpus)
+        where: dict[str, Any] = {"cpus": sorted(cpus), "memory_bytes": {}, "setup_s": set_up_s}
         executions = settings.intervals * settings.executions + min(settings.executions, WARM_UP_EXECUTIONS)
         yield self.step(
             title,
@@ -215,22 +215,18 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 "gap-s": settings.gap_s,
                 **thread,
             },
-            cpus=sorted(cpus),
-            memory_bytes={},
-            cost_s=executions * settings.loops * TURN_NS * 1e-9 + settings.gap_s + SETTLE_S + CPU_S * len(cpus),
-            setup_s=SETTLE_S + CPU_S * len(cpus),
+            cost_s=executions * settings.loops * TURN_NS * 1e-9 + settings.gap_s + set_up_s,
+            **where,
         )
         if settings.attribute:
             yield self.step(
                 f"{title}, traced",
                 "jitter",
                 {"cpus": format_cpulist(cpus), "view": "gaps", "gap-s": settings.gap_s, **thread, "attribute": True},
-                cpus=sorted(cpus),
-                memory_bytes={},
-                cost_s=settings.gap_s * (1 + TRACED_SHARE) + SETTLE_S + CPU_S * len(cpus),
-                setup_s=SETTLE_S + CPU_S * len(cpus),
+                cost_s=settings.gap_s * (1 + TRACED_SHARE) + set_up_s,
                 suffix=TRACED_SUFFIX,
                 part_of=self.kind,
+                **where,
             )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
