@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines with event sources, described in tests/fixtures/event_sources, as trees of /proc and /sys.
+"""Machines with event sources, described in tests/fixtures/event_sources, as archives of /proc and /sys.
 
 A description lists the sources with their files; common parts are written once: ``uncore_imc_[0-7]`` stands for eight
 names, ``uncore_imc_{0,1,4,5}`` for four. The rest of ``/proc`` and ``/sys`` is generated from the numbers of packages,
@@ -15,6 +15,7 @@ import yaml
 
 from calibration.context.loader import load
 from calibration.context.model import Context
+from calibration.runner.capture import tar_header
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures" / "event_sources"
 DEVICES = "sys/bus/event_source/devices"
@@ -78,23 +79,22 @@ def _processors(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "sys/devices/system/node/online", f"0-{packages - 1}\n"
 
 
-def files_of(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files of the described machine, by path below its root."""
-    return {
+def archive_of(description: Mapping[str, Any], files: Mapping[str, str | None] | None = None) -> bytes:
+    """Return the files of the described machine as an archive; those in *files* are others, None omits one."""
+    made = {
         **dict(_processors(description)),
         **dict(_sources(description["event_sources"])),
         "proc/sys/kernel/arch": f"{description['machine']}\n",
         "proc/sys/kernel/perf_event_paranoid": f"{description['perf_event_paranoid']}\n",
         "proc/sys/kernel/nmi_watchdog": f"{description['nmi_watchdog']}\n",
         "proc/self/status": f"Name:\tpython3\nCapEff:\t{description['CapEff']}\n",
+        **(files or {}),
     }
+    contents = {path: text.encode() for path, text in made.items() if text is not None}
+    members = (tar_header(path, len(text), 0) + text + b"\0" * (-len(text) % 512) for path, text in contents.items())
+    return b"".join(members) + b"\0" * 1024
 
 
-def unpack(description: Mapping[str, Any], root: Path) -> Context:
-    """Write the machine's files below *root* and return its parsed context."""
-    files = {root / path: text for path, text in files_of(description).items()}
-    for folder in {path.parent for path in files}:
-        folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
-    return load(root)
+def context_of(description: Mapping[str, Any], files: Mapping[str, str | None] | None = None) -> Context:
+    """Return what the described machine is parsed to, with other *files*."""
+    return load(Path("machine.tar"), archive_of(description, files))

@@ -6,16 +6,14 @@ Counts and samples follow rules with known results; the instrument's name ends "
 
 import json
 from functools import cache
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from calibration.context.facts import facts
 from calibration.context.model import Context
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
-from tests.event_trees import described, unpack
+from tests.event_trees import context_of, described
 from tests.report.report_documents import FIXTURES, PROBE, RECORDED, parsed_measurements, run_document
 
 MACHINE = "broadwell_ep"
@@ -36,8 +34,7 @@ PREFETCHED = 0.8
 @cache
 def context() -> Context:
     """Return the described machine."""
-    with TemporaryDirectory() as folder:
-        return unpack(described(FIXTURES / "event_sources" / f"{MACHINE}.yml"), Path(folder))
+    return context_of(described(FIXTURES / "event_sources" / f"{MACHINE}.yml"))
 
 
 def event(name: str, count: float, wall_s: float, **changes: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from calibration.measurements.regulation import NOPS, Regulation, RegulationSett
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
-from tests.event_trees import described, unpack
+from tests.event_trees import context_of, described
 from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -27,9 +27,9 @@ def guest() -> Context:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Context:
+def server() -> Context:
     """A described machine with counters: two packages of 22 cores."""
-    return unpack(described(FIXTURES / "event_sources" / "broadwell_ep.yml"), tmp_path_factory.mktemp("server"))
+    return context_of(described(FIXTURES / "event_sources" / "broadwell_ep.yml"))
 
 
 def steps(context: Context, settings: RegulationSettings | None = None) -> list[Step]:

@@ -2,9 +2,7 @@
 """What would be opened on machines of every family, and why not the rest."""
 
 import json
-import tempfile
 from functools import cache
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +15,7 @@ from calibration.counters.assignment import SAMPLES, assign
 from calibration.counters.encoding import encode
 from calibration.counters.event_choice import choose_events
 from calibration.counters.event_roles import EVENT_ROLES
-from tests.event_trees import FIXTURES, described, names_of, unpack
+from tests.event_trees import FIXTURES, archive_of, context_of, described, names_of
 
 MACHINES = sorted(FIXTURES.glob("*.yml"))
 NAMES = [path.stem for path in MACHINES]
@@ -27,20 +25,14 @@ PERFMON = f"{1 << 38:016x}"
 
 @cache
 def as_described(name):
-    with tempfile.TemporaryDirectory() as folder:
-        return unpack(described(FIXTURES / f"{name}.yml"), Path(folder))
+    return context_of(described(FIXTURES / f"{name}.yml"))
 
 
-@pytest.fixture
-def machine(tmp_path):
-    """A function that makes the context of a machine by its name; what is given replaces what is described."""
-
-    def make(name, **changed):
-        if not changed:
-            return as_described(name)
-        return unpack(described(FIXTURES / f"{name}.yml") | changed, tmp_path / name)
-
-    return make
+def machine(name, files=None, **changed):
+    """Return the context of a machine by its name; what is given replaces what is described."""
+    if files or changed:
+        return context_of(described(FIXTURES / f"{name}.yml") | changed, files)
+    return as_described(name)
 
 
 def words(choice, role):
@@ -58,7 +50,7 @@ def reasons(choice):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
+def test_every_role_is_opened_or_missing_with_a_reason(name):
     choice = choose_events(machine(name))
     opened, missing = {event.name for event in choice.events}, reasons(choice)
     assert not opened & set(missing)
@@ -88,7 +80,7 @@ def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
     ("zen_5", {(0x10A, 0): 24}, {(0x20A, 0): 24}, (64, None)),
     ("neoverse_v2", {(0x1A5, 0): 2}, {(0x1DB, 0): 2}, (32, None)),
 ])  # fmt: skip
-def test_memory_controllers_are_found_with_their_encodings(machine, name, reads, writes, of_each):
+def test_memory_controllers_are_found_with_their_encodings(name, reads, writes, of_each):
     bytes_each, cpus = of_each
     choice = choose_events(machine(name))
     assert (words(choice, "dram.reads"), words(choice, "dram.writes")) == (reads, writes)
@@ -101,7 +93,7 @@ def test_memory_controllers_are_found_with_their_encodings(machine, name, reads,
     ("name", "pmus", "config"),
     [("zen_2", 8, 0x3807), ("zen_3", 8, 0x3807), ("neoverse_n1", 16, 0), ("neoverse_n2", 2, 0xD0005)],
 )
-def test_combined_reads_and_writes(machine, name, pmus, config):
+def test_combined_reads_and_writes(name, pmus, config):
     choice = choose_events(machine(name))
     found = [event for event in choice.events if event.name == "dram.reads_and_writes"]
     assert (len(found), found[0].words["config"], found[0].scale_bytes) == (pmus, config, 64)
@@ -109,7 +101,7 @@ def test_combined_reads_and_writes(machine, name, pmus, config):
     assert {"dram.reads", "dram.writes"} <= set(reasons(choice))
 
 
-def test_channels_that_share_counters_are_reported(machine):
+def test_channels_that_share_counters_are_reported():
     choice = choose_events(machine("zen_2"))
     caution = next(event.caution for event in choice.events if event.name == "dram.reads_and_writes")
     assert "8 events are multiplexed on 4 counters" in caution
@@ -126,7 +118,7 @@ def test_channels_that_share_counters_are_reported(machine):
     ("granite_rapids", 0xF02, 64 / 9),
     ("zen_4", 0xB003E5F, 64),
 ])  # fmt: skip
-def test_links(machine, name, config, scale):
+def test_links(name, config, scale):
     found = [event for event in choose_events(machine(name)).events if event.name == "link.bytes"]
     assert found[0].scale_bytes == pytest.approx(scale)
     if name != "zen_4":
@@ -150,14 +142,14 @@ def encode_of(terms, pmu, context):
     ("zen_4", (0x844, 0)),
     ("neoverse_v1", (0x37, 0)),
 ])  # fmt: skip
-def test_offcore_reads_have_cautions(machine, name, offcore):
+def test_offcore_reads_have_cautions(name, offcore):
     choice = choose_events(machine(name))
     assert words(choice, "core.offcore_reads") == {offcore: 1}
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
     assert "prefetcher" in caution or "any node" in caution
 
 
-def test_latency_by_counters_is_one_group(machine):
+def test_latency_by_counters_is_one_group():
     choice = choose_events(machine("haswell_ep"))
     group = [(event.name, event.argument()) for event in choice.events if event.group == 0]
     assert group == [
@@ -168,12 +160,12 @@ def test_latency_by_counters_is_one_group(machine):
     ]
 
 
-def test_an_argument_names_the_cpus_of_a_box(machine):
+def test_an_argument_names_the_cpus_of_a_box():
     first = choose_events(machine("granite_rapids")).events[0]
     assert first.argument() == "dram.reads=uncore_imc_0/config=0xcf05/@0,128"
 
 
-def test_choice_fits_the_hardware_counters(machine):
+def test_choice_fits_the_hardware_counters():
     both = {"core.local_reads", "core.remote_reads"}
     with_smt = choose_events(machine("haswell_ep"))
     assert both <= set(reasons(with_smt))
@@ -206,11 +198,11 @@ def test_assignment_finds_every_possible_counter(possible):
     ("zen_5", "ibs=ibs_op/config=0x90000,period=20000/"),
     ("neoverse_n2", "spe=arm_spe_0/config=0x200010000,config2=0x20,period=10007/"),
 ])  # fmt: skip
-def test_samples(machine, name, argument):
+def test_samples(name, argument):
     assert choose_events(machine(name)).sampling.argument() == argument
 
 
-def test_samples_take_a_counter_of_the_core(machine):
+def test_samples_take_a_counter_of_the_core():
     haswell = machine("haswell_ep")
     assert "multiplexed" in choose_events(haswell).sampling.caution
     group = {"core.cycles", "core.l1d_pending", "core.l1_miss", "core.fb_hit"}
@@ -218,7 +210,7 @@ def test_samples_take_a_counter_of_the_core(machine):
     assert choose_events(machine("sapphire_rapids")).sampling.caution is None
 
 
-def test_samples_need_precision_and_a_source(machine):
+def test_samples_need_precision_and_a_source():
     sources = described(FIXTURES / "ice_lake_sp.yml")["event_sources"]
     imprecise = sources | {"cpu": sources["cpu"] | {"caps": {"max_precise": 0}}}
     assert "max_precise is 0" in reasons(choose_events(machine("ice_lake_sp", event_sources=imprecise)))[SAMPLES]
@@ -236,7 +228,7 @@ def test_samples_need_precision_and_a_source(machine):
     (4, PERFMON, True, True),
     (2, f"{1 << 21:016x}", True, True),
 ])  # fmt: skip
-def test_predicts_missing_permissions(machine, paranoid, capabilities, machine_wide, threads):
+def test_predicts_missing_permissions(paranoid, capabilities, machine_wide, threads):
     choice = choose_events(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
     missing = reasons(choice)
     for role, allowed, needed in (("dram.reads", machine_wide, 0), ("core.cycles", threads, 2)):
@@ -248,22 +240,21 @@ def test_predicts_missing_permissions(machine, paranoid, capabilities, machine_w
     assert (SAMPLES not in missing) == threads
 
 
-def test_capabilities_of_a_user_namespace_do_not_count(machine, tmp_path):
-    machine("ice_lake_sp", perf_event_paranoid=4, CapEff=PERFMON)
-    root = tmp_path / "ice_lake_sp"
-    (root / "proc/self/uid_map").write_text("0 1000 1\n")
-    assert "perf_event_paranoid is 4" in reasons(choose_events(load(root)))["core.cycles"]
-    (root / "proc/self/uid_map").write_text("0 0 4294967295\n")
-    assert "core.cycles" not in reasons(choose_events(load(root)))
+def test_capabilities_of_a_user_namespace_do_not_count():
+    def missing(mapped):
+        files = {"proc/self/uid_map": f"{mapped}\n"}
+        return reasons(choose_events(machine("ice_lake_sp", files, perf_event_paranoid=4, CapEff=PERFMON)))
+
+    assert "perf_event_paranoid is 4" in missing("0 1000 1")["core.cycles"]
+    assert "core.cycles" not in missing("0 0 4294967295")
 
 
-def test_unknown_capabilities_predict_nothing(machine, tmp_path):
-    machine("ice_lake_sp", perf_event_paranoid=3)
-    (tmp_path / "ice_lake_sp/proc/self/status").unlink()
-    assert "core.cycles" not in reasons(choose_events(load(tmp_path / "ice_lake_sp")))
+def test_unknown_capabilities_predict_nothing():
+    unknown = machine("ice_lake_sp", {"proc/self/status": None}, perf_event_paranoid=3)
+    assert "core.cycles" not in reasons(choose_events(unknown))
 
 
-def test_ibs_samples_the_kernel_without_swfilt(machine):
+def test_ibs_samples_the_kernel_without_swfilt():
     unprivileged = {"perf_event_paranoid": 2, "CapEff": UNPRIVILEGED}
     assert "needs 1 or less" in reasons(choose_events(machine("zen_5", **unprivileged)))[SAMPLES]
     sources = described(FIXTURES / "zen_5.yml")["event_sources"]
@@ -272,14 +263,14 @@ def test_ibs_samples_the_kernel_without_swfilt(machine):
     assert filtered.sampling.words == {"config": 0x90000, "config2": 1}
 
 
-def test_a_guest_without_a_pmu(machine):
+def test_a_guest_without_a_pmu():
     missing = reasons(choose_events(machine("guest_without_pmu")))
     assert set(missing) == {*EVENT_ROLES, SAMPLES} - {"dram.reads_and_writes"}
     assert all("the hypervisor exposes none" in reason for reason in missing.values())
     assert "no core PMU" in missing["core.cycles"]
 
 
-def test_guest_with_a_pmu_has_a_caution(machine):
+def test_guest_with_a_pmu_has_a_caution():
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
     choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
@@ -287,18 +278,17 @@ def test_guest_with_a_pmu_has_a_caution(machine):
     assert "no PMU counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
 
 
-def test_a_capture_without_event_sources(machine, tmp_path):
-    machine("haswell_ep", event_sources={})
-    choice = choose_events(load(tmp_path / "haswell_ep"))
+def test_a_capture_without_event_sources():
+    choice = choose_events(machine("haswell_ep", event_sources={}))
     assert choice.events == ()
     assert choice.sampling is None
     assert set(reasons(choice)) == {*EVENT_ROLES, SAMPLES}
     assert all("capture the machine again" in reason for reason in reasons(choice).values())
-    (tmp_path / "haswell_ep/proc/sys/kernel/perf_event_paranoid").unlink()
-    assert "built without performance events" in reasons(choose_events(load(tmp_path / "haswell_ep")))["dram.reads"]
+    without = machine("haswell_ep", {"proc/sys/kernel/perf_event_paranoid": None}, event_sources={})
+    assert "built without performance events" in reasons(choose_events(without))["dram.reads"]
 
 
-def test_unknown_processor_has_the_kernels_generic_events(machine):
+def test_unknown_processor_has_the_kernels_generic_events():
     processor = {"vendor_id": "GenuineIntel", "cpu family": 6, "model": 250, "stepping": 1}
     choice = choose_events(machine("sapphire_rapids", cpuinfo=processor))
     assert choice.microarchitecture is None
@@ -310,7 +300,7 @@ def test_unknown_processor_has_the_kernels_generic_events(machine):
     assert reasons(unnamed)["dram.reads"] == "uncore_imc_0 has no event cas_count_read, and no table has its encoding"
 
 
-def test_units_without_online_cpus_and_unsupported_terms_are_reported(machine):
+def test_units_without_online_cpus_and_unsupported_terms_are_reported():
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "500"
     del sources["uncore_upi_[0-2]"]["format"]["umask"]
@@ -321,7 +311,7 @@ def test_units_without_online_cpus_and_unsupported_terms_are_reported(machine):
     assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
 
 
-def test_names_an_uncounted_package(machine):
+def test_names_an_uncounted_package():
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "0"
     choice = choose_events(machine("skylake_sp", event_sources=sources))
@@ -330,7 +320,7 @@ def test_names_an_uncounted_package(machine):
     assert cautions["link.bytes"] is None
 
 
-def test_hybrid_cores(machine):
+def test_hybrid_cores():
     sources = described(FIXTURES / "sapphire_rapids.yml")["event_sources"]
     core = sources.pop("cpu")
     sources |= {"cpu_core": core | {"cpus": "0-7"}, "cpu_atom": core | {"type": 10, "cpus": "8-31"}}
@@ -350,9 +340,11 @@ def test_hybrid_cores(machine):
 
 
 @pytest.mark.parametrize("name", ["guest_without_pmu", "zen_2", "neoverse_n1"])
-def test_command_prints_the_choice(machine, tmp_path, name):
-    choice = choose_events(machine(name, nmi_watchdog=1))
-    ran = CliRunner().invoke(counters_command, [str(tmp_path / name)])
+def test_command_prints_the_choice(tmp_path, name):
+    path = tmp_path / "machine.tar"
+    path.write_bytes(archive_of(described(FIXTURES / f"{name}.yml") | {"nmi_watchdog": 1}))
+    choice = choose_events(load(path))
+    ran = CliRunner().invoke(counters_command, [str(path)])
     assert ran.exit_code == 0
     assert ran.output == table_text(choice) + "\n"
     for event in choice.events:
@@ -360,7 +352,7 @@ def test_command_prints_the_choice(machine, tmp_path, name):
         assert event.caution is None or event.caution in ran.output
     for item in choice.missing:
         assert f"{item.role:<21} missing: {item.reason}" in ran.output
-    as_json = CliRunner().invoke(counters_command, [str(tmp_path / name), "--json"])
+    as_json = CliRunner().invoke(counters_command, [str(path), "--json"])
     assert json.loads(as_json.output) == choice.model_dump(mode="json")
 
 
