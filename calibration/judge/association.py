@@ -120,6 +120,8 @@ def associate(
         for effect in (1, -1):
             found_hits = [hits.of(item.place, item.first, item.last, effect * item.direction) for item in own]
             hit = np.stack([row for row, _ in found_hits])
+            if not hit.any():
+                continue
             chances = np.array([chance for _, chance in found_hits])
             scores = _scores(hit, chances, np.array([item.strength for item in own]), strengths)
             best = np.maximum(best, scores.score[:, 1:].max(axis=0))

@@ -147,11 +147,13 @@ class Walk:
         state = self.state
         ready = moving & (state[ENTERED] > state[START])
         newest = (self.values[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
-        newest = np.pad(newest, ((DRIFT_NIGHTS + 1 - len(newest), 0), (0, 0)))
-        level = ready & self._level_moved(np.clip(newest, -CLIP, CLIP), searched)
+        if night < DRIFT_NIGHTS:
+            newest = np.pad(newest, ((DRIFT_NIGHTS - night, 0), (0, 0)))
+        calm = np.clip(newest, -CLIP, CLIP)
+        level = ready & self._level_moved(calm, searched)
         newest = newest[1:]
         self._follow_trials(night, moving & self.trial & ~level, newest)
-        spread = moving & ~level & self._spread_changed(np.clip(newest, -CLIP, CLIP), night, searched)
+        spread = moving & ~level & self._spread_changed(calm[1:], night, searched)
         if (level | spread).any():
             self._change(night, level, spread, newest)
 
@@ -198,6 +200,8 @@ class Walk:
 
     def _follow_trials(self, night: int, trial: Flags, newest: Floats) -> None:
         """Update the date of recent changes, and revert those whose newest week is back at the old level."""
+        if not trial.any():
+            return
         state = self.state
         rows = np.flatnonzero(trial & (state[ENTERED] == state[START]))
         if rows.size:
