@@ -5,11 +5,10 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
-from calibration.audit.files import open_files
-from calibration.audit.readings import AuditedMachine
-from calibration.context.loader import load
+from calibration.audit.readings import AuditedMachine, open_machine
 from calibration.runner import capture
 
 FIXTURES = Path(__file__).parent / "fixtures" / "context"
@@ -21,10 +20,9 @@ Files = Mapping[str, str | bytes | None]
 """Contents by path; None removes the files of a path or below it."""
 
 
-def changed(
-    name: str, files: Files, *, unreadable: Mapping[str, str] | None = None, asked: Iterable[str] | None = None
-) -> bytes:
-    """Return the capture *name* with other *files*, more that was *unreadable*, and patterns that were *asked* for."""
+@cache
+def _files(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the contents and the links of the capture *name*, by path."""
     contents, links = {}, {}
     with tarfile.open(FIXTURES / f"{name}.tar.gz") as archive:
         for member in archive:
@@ -32,6 +30,14 @@ def changed(
                 links[f"/{member.name}"] = member.linkname
             elif (stream := archive.extractfile(member)) is not None:
                 contents[f"/{member.name}"] = stream.read()
+    return contents, links
+
+
+def changed(
+    name: str, files: Files, *, unreadable: Mapping[str, str] | None = None, asked: Iterable[str] | None = None
+) -> bytes:
+    """Return the capture *name* with other *files*, more that was *unreadable*, and patterns that were *asked* for."""
+    contents, links = map(dict, _files(name))
     described = json.loads(contents.pop("/capture.json"))
     for path, content in files.items():
         if content is None:
@@ -48,7 +54,7 @@ def changed(
 
 def machine_of(archive: bytes) -> AuditedMachine:
     """Return the machine of a capture."""
-    return AuditedMachine(load(ARCHIVE, archive), open_files(ARCHIVE, archive))
+    return open_machine(ARCHIVE, archive)
 
 
 def unpacked_names(archive: bytes) -> set[str]:

@@ -4,12 +4,14 @@
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
 from calibration.base.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, words
 from calibration.base.cpulists import format_cpulist
 from calibration.context.hardware import Device
+from calibration.context.loader import describe, open_tree
 from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
@@ -38,6 +40,12 @@ class AuditedMachine(NamedTuple):
     def complete(self) -> bool:
         """Whether what is not there does not exist: not so in a tree that somebody has copied."""
         return self.context.capture.captured_at is not None or (self.files is not None and self.files.live)
+
+
+def open_machine(root: Path, archive: bytes | None = None) -> AuditedMachine:
+    """Return the machine of a root, a captured tree, its ``.tar.gz`` or a run's directory, or of *archive*."""
+    tree = open_tree(root, archive)
+    return AuditedMachine(describe(tree), Files(tree))
 
 
 class SettingReading(NamedTuple):

@@ -57,11 +57,9 @@ def audit_command(root: str | None, *, results: Path, expect: Path | None, learn
 
 
 def _machine(place: Path) -> "AuditedMachine":
-    from calibration.audit.files import open_files  # noqa: PLC0415 - as above
-    from calibration.audit.readings import AuditedMachine  # noqa: PLC0415
-    from calibration.context.loader import load  # noqa: PLC0415
+    from calibration.audit.readings import open_machine  # noqa: PLC0415 - as above
 
-    return AuditedMachine(load(place), open_files(place))
+    return open_machine(place)
 
 
 def _evaluated(place: Path, expect: Path) -> "tuple[Check, ...]":

@@ -358,9 +358,9 @@ def load(root: Path, archive: bytes | None = None) -> Context:
     file are None; an unusable file is listed in ``unreadable`` with the reason.
     """
     if archive is None:
-        return _read(root)
+        return describe(open_tree(root))
     if archive not in _newest:
-        context = _read(root, archive)
+        context = describe(open_tree(root, archive))
         _newest.clear()
         _newest[archive] = context
     return _newest[archive]
@@ -370,8 +370,8 @@ _newest: dict[bytes, Context] = {}
 """The newest archive and what it says, whatever its name: the plan and the document of a run need the same."""
 
 
-def _read(root: Path, archive: bytes | None = None) -> Context:
-    tree = open_tree(Path(root), archive)
+def describe(tree: Tree) -> Context:
+    """Describe the machine whose files *tree* has, as :func:`load` does."""
     content = _capture_json(tree)
     for path, reason in _records(content, "unreadable", "path", "reason"):
         tree.note(path, reason)

@@ -5,6 +5,7 @@ import base64
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -181,4 +182,4 @@ def test_the_files_of_event_sources_are_bounded(make_root, monkeypatch):
 def test_reads_the_sources_of_this_machine():
     if not os.path.isdir(DEVICES):  # noqa: PTH112 - the path is the kernel's
         pytest.skip("this machine has no event sources")
-    assert {"software", "tracepoint"} <= {item.name for item in load("/").event_sources}
+    assert {"software", "tracepoint"} <= {item.name for item in load(Path("/")).event_sources}
