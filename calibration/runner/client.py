@@ -17,7 +17,6 @@ import struct
 import subprocess
 import sys
 import time
-import zipfile
 
 from calibration.runner import directory as directories
 from calibration.runner import files
@@ -193,6 +192,8 @@ def receive(stream, asking):
 
 def begin(path, stream):
     """Unpack the plan and its programs from *stream* into the run's directory, verify them, and have the run begin."""
+    import zipfile  # noqa: PLC0415 - not needed beside a measurement
+
     with Directory(path) as found:
         with attending(found) as asking:
             content = receive(stream, asking)
