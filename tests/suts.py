@@ -7,7 +7,9 @@ The runner's own program is used, except that the settings it knows are those of
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
+import marshal
 import os
 import signal
 import subprocess
@@ -62,6 +64,21 @@ def changed(program: dict[str, bytes], name: str, before: str, after: str) -> di
     return {**program, path: source.replace(before, after).encode()}
 
 
+@functools.cache
+def compiled(name: str, source: bytes) -> bytes:
+    """Return a module as this Python caches one; it would compile the runner whenever one starts."""
+    code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+    return importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + bytes(8) + code  # the source is not compared
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_program(files: frozenset[tuple[str, bytes]]) -> bytes:
+    """Return a runner of *files*, its modules also compiled; another Python takes the sources."""
+    made = dict(files)
+    made |= {f"{name}c": compiled(name, source) for name, source in files if name.endswith(".py")}
+    return packed(made, stored=frozenset(made))
+
+
 @dataclass
 class Sut:
     """A machine's files below one directory, and the parent of the runs' directories; the processes are real."""
@@ -104,10 +121,16 @@ class Sut:
         made = changed(sources(), "settings", 'root="/"', f"root={str(self.directory / 'root')!r}")
         return changed(made, "capture", "LOAD_INTERVAL_S = 1.0", "LOAD_INTERVAL_S = 0.1")
 
+    def program(self, carried: Mapping[str, bytes] | None = None) -> bytes:
+        """Return the runner as one file, with the files that it has *carried* along."""
+        return compiled_program(frozenset({**self.modules, **(carried or {})}.items()))
+
     def popen(self, *arguments: str, carried: Mapping[str, bytes] | None = None, **options: Any) -> Any:
         """Start a command of the runner, with the files that it has *carried* along."""
-        program = self.directory / f"runner-{uuid.uuid4()}"
-        program.write_bytes(packed({**self.modules, **(carried or {})}))
+        content = self.program(carried)
+        program = self.directory / f"runner-{digest(content)}"
+        if not program.exists():
+            program.write_bytes(content)
         return subprocess.Popen(
             [self.python, "-I", "-S", "-B", str(program), *arguments], stdout=subprocess.PIPE, **options
         )
