@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace as changed
 from datetime import date
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from nights import HEALTHY, MET, NIGHT, Case, good_case, good_document, judged, measured, verdict, write_night
 from report_documents import RUN_ID, attempt, index_of, not_begun_document, replace
+from robot.rebot import rebot
+from robot.run import run as run_robot
 
 from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.base.tuning import SettingChange
@@ -491,9 +494,8 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
     code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", out)
     assert code == VERDICT_FAILED, said
     assert "\nFailed\n  One: \n      broken (and " in said
-    options = ("--merge", "--log", "NONE", "--report", "NONE", "--xunit", "again.xml", "--outputdir", out)
-    merged = (sys.executable, "-m", "robot.rebot", *options, out / "output.xml", out / "output.xml")
-    assert subprocess.run(merged, capture_output=True, check=False).returncode == 1
+    written = {"log": None, "report": None, "xunit": "again.xml", "outputdir": out, "stdout": StringIO()}
+    assert rebot(out / "output.xml", out / "output.xml", merge=True, **written) == 1
     for name in ("xunit.xml", "again.xml"):
         root = ET.parse(out / name)  # noqa: S314 - the file was written here
         failed = [item for item in root.iter("testcase") if item.find("failure") is not None]
@@ -551,16 +553,11 @@ def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
         run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": path})
 
 
-def robot(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "robot", "--outputdir", str(folder), *map(str, options), str(SUITES)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-
-
 def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
-    done = robot(tmp_path, "--dryrun")
-    assert done.returncode == 0, done.stdout
-    assert "15 tests, 15 passed, 0 failed" in done.stdout
-    assert "ERROR" not in done.stderr
+    said, errors = StringIO(), StringIO()
+    assert run_robot(SUITES, dryrun=True, outputdir=tmp_path, stdout=said, stderr=errors) == 0, said.getvalue()
+    assert "15 tests, 15 passed, 0 failed" in said.getvalue()
+    assert "ERROR" not in errors.getvalue()
     text = "".join(path.read_text(encoding="utf-8") for path in SUITES.glob("*.robot"))
     named = [name for names in re.findall(r"Then the checks (.*) pass on", text) for name in names.split(", ")]
     assert sorted(named) == sorted(get_args(Check)), "each check of the judge is that of one gate"
@@ -568,16 +565,17 @@ def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
 
 def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    options = ("-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}", "--exclude", "live")
-    done = robot(tmp_path / "out", *options)
+    variables = ["-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}"]
+    command = [sys.executable, "-m", "robot", *variables, "--exclude", "live", "--outputdir", str(tmp_path / "out")]
+    done = subprocess.run([*command, str(SUITES)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout
     assert "28 tests, 28 passed, 0 failed" in done.stdout
 
 
 def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:
-    done = robot(tmp_path)
-    assert done.returncode == 15, done.stdout
-    assert "no directory of results: set the variable RESULTS" in done.stdout
+    said = StringIO()
+    assert run_robot(SUITES, outputdir=tmp_path, stdout=said, stderr=said) == 15, said.getvalue()
+    assert "no directory of results: set the variable RESULTS" in said.getvalue()
 
 
 def test_suites_are_package_data() -> None:
