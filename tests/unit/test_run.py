@@ -77,14 +77,20 @@ def test_ansible_forks_have_one_thread() -> None:
     assert done.stdout == "1\n"
 
 
-@pytest.mark.parametrize("given", ["LC_TIME=xx_XX", "LC_ALL=C"])
-def test_an_unknown_locale_is_named_and_replaced(given: str) -> None:
+REPLACE = "from calibration.commands.playbook_run import use_utf8; use_utf8(); import ansible.cli"
+
+
+@pytest.mark.parametrize(
+    ("given", "program"),
+    [("LC_TIME=xx_XX", ["-m", "calibration.cli", "run", "--list-hosts"]), ("LC_ALL=C", ["-c", REPLACE])],
+)
+def test_an_unknown_locale_is_named_and_replaced(given: str, program: list[str]) -> None:
     name, value = given.split("=")
     environment = {key: text for key, text in os.environ.items() if key != "LANG" and not key.startswith("LC_")}
-    command = [sys.executable, "-m", "calibration.cli", "run", "--list-hosts"]
     done = subprocess.run(
-        command, cwd=CHECKOUT, env={**environment, name: value}, capture_output=True, text=True, check=False
-    )
+        [sys.executable, *program], cwd=CHECKOUT, env={**environment, name: value}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"{given}) is not installed or not UTF-8: using C.UTF-8\n" in done.stderr
 

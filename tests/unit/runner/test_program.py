@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def test_the_runner_is_python_3_8_with_its_standard_library_alone(name: str) -> 
     assert sorted({*NEWER.split()} & {*used(tree), *imported(tree)}) == []
 
 
+@cache
 def interpreters() -> dict[str, str]:
     """Return other releases of Python on this machine from the oldest on, by their version."""
     places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]

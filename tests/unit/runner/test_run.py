@@ -763,9 +763,9 @@ def test_a_watcher_is_woken_by_the_next_record(sut: Sut) -> None:
 
 def test_records_that_cannot_be_written_end_the_run_and_what_was_measured_is_kept(sut: Sut) -> None:
     before = sut.settings()
-    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))}
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))}
     run = sut.start(settings=EVERYTHING, popen=limit)
-    run.begin(step("first"), step("large", "large"), step("last"), large=b"#!/bin/sh\nhead -c 600000 /dev/zero\n")
+    run.begin(step("first"), step("large", "large"), step("last"), large=b"#!/bin/sh\nhead -c 3000000 /dev/zero\n")
     state, records = run.follow()
     assert state == "ended"
     assert kinds(records) == [("step", "first", 0), ("lost", None, None), ("restored", None, None)]
