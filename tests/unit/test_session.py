@@ -124,13 +124,20 @@ CHECK = Check(
 RESTORED = {"record": "restored", "changes": [{**CHANGE, "restored": "0", "restored_by": "run"}], "faults": []}
 
 
-@pytest.fixture
-def request_(tmp_path: Path) -> Request:
-    """A run that has begun and not been collected, with the plan of a captured machine."""
-    made = Request(results=tmp_path / "results", testbed="t1", sut="s1", host="t1-s1", run_id="r1", profile="quick")
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> Request:
+    """A run that has begun, with the plan of a captured machine."""
+    results = tmp_path_factory.mktemp("begun") / "results"
+    made = Request(results=results, testbed="t1", sut="s1", host="t1-s1", run_id="r1", profile="quick")
     begin(made.results, **made.names, profile="quick", capture=CAPTURE, now=NOW, session=DIRECTORY.rpartition("/")[2])
     record_probe(made.directory, PROBE)
     return made
+
+
+@pytest.fixture
+def request_(begun_once: Request, tmp_path: Path) -> Request:
+    """A run that has begun and not been collected."""
+    return replace(begun_once, results=shutil.copytree(begun_once.results, tmp_path / "results"))
 
 
 def planned(made: Request) -> list[str]:
