@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from calibration.audit.readings import AuditedMachine, open_machine
+from calibration.context.loader import load
+from calibration.context.model import Context
 from calibration.runner import capture
 
 FIXTURES = Path(__file__).parent / "fixtures" / "context"
@@ -18,6 +20,12 @@ ARCHIVE = Path("context.tar.gz")
 
 Files = Mapping[str, str | bytes | None]
 """Contents by path; None removes the files of a path or below it."""
+
+
+@cache
+def captured(name: str) -> Context:
+    """Return the context of the captured machine *name*."""
+    return load(FIXTURES / f"{name}.tar.gz")
 
 
 @cache

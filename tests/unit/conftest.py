@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from calibration.context.loader import load
 from calibration.context.model import Context
+from tests.captures import captured
 from tests.suts import Sut, simulated_sut
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -24,7 +24,7 @@ DOCUMENTS = sorted((FIXTURES / "sutprobe").glob("*.json"))
 @pytest.fixture(params=MACHINES, ids=lambda path: path.name.removesuffix(".tar.gz"))
 def machine(request: pytest.FixtureRequest) -> Context:
     """Each captured machine in turn."""
-    return load(request.param)
+    return captured(request.param.name.removesuffix(".tar.gz"))
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.stem)

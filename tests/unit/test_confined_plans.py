@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of a confined SUT take no more than it may have, and name what they leave out and why."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibration.context.loader import load
 from calibration.context.model import Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.measurements.plan import Plan
 from calibration.measurements.sut import Sut, machine_flags
@@ -17,11 +15,11 @@ from calibration.preflight.expectations import read_expectations
 from calibration.preflight.memory import short_of_memory
 from calibration.profiles import load_profile, profile_names
 from calibration.run.plan import CONFINED, make_plan
+from tests.captures import captured
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
-SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-CONTAINER = load(FIXTURES / "x86_64-container.tar.gz")
-SLICE = load(FIXTURES / "x86_64-container-v1.tar.gz")
+SMT = captured("x86_64-two-nodes-smt")
+CONTAINER = captured("x86_64-container")
+SLICE = captured("x86_64-container-v1")
 
 MIB = 1 << 20
 ROOMY = SMT.model_copy(

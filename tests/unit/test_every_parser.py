@@ -33,7 +33,6 @@ from calibration.context import (
     event_sources,
     firmware,
     isolation,
-    loader,
     memory,
     topology,
     tree,
@@ -57,11 +56,11 @@ from calibration.run import answers
 from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter_rounds import JitterResult
+from tests.captures import captured
 from tests.recorded import PATHS, read, whole_of
 from tests.walk import places
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CONTEXT = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
 
 THOROUGH = hypothesis.settings.default.max_examples > 100
 SIZE = (256 if THOROUGH else 16) << 10
@@ -413,7 +412,7 @@ def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.Dat
         document = read_document(data.draw(damaged(read(name))))
         if whole_of(name) != name:
             document = read_document(read(whole_of(name))).with_parts([document])
-        list(declaration(kind).parse(document, step, Sut(loader.load(CONTEXT))))
+        list(declaration(kind).parse(document, step, Sut(captured("x86_64-two-nodes-smt"))))
     except (CalibrationError, ValueError, ArithmeticError, LookupError) as error:  # as the assembly of a run expects
         reason = str(error)
     assert len(reason) < MAX_REASON

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from calibration.base.flags import FLAG_OF_ERROR, FLAGS
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.evidence import (
     PagesProof,
@@ -20,11 +19,12 @@ from calibration.measurements.evidence import (
 )
 from calibration.measurements.sut import emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
+from tests.captures import captured
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-TWO_NODES = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
-ISOLATED = load(FIXTURES / "context" / "x86_64-isolated.tar.gz")
-AARCH64 = load(FIXTURES / "context" / "aarch64-four-nodes.tar.gz")
+TWO_NODES = captured("x86_64-two-nodes-smt")
+ISOLATED = captured("x86_64-isolated")
+AARCH64 = captured("aarch64-four-nodes")
 
 
 def raw(**changes: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from calibration.context.cmdline import parse_cmdline
 from calibration.context.facts import NOT_KNOWN, differences, fact_value, facts, other_facts, same_fact
 from calibration.context.loader import load
 from calibration.context.model import Context, Dimm, FrequencyPolicy, IdleState
+from tests.captures import captured
 
 CAPTURES = sorted((Path(__file__).parents[1] / "fixtures" / "context").glob("*.tar.gz"))
 SUTPROBE: Final = "0123456789abcdef" * 4
@@ -18,7 +19,7 @@ SUTPROBE: Final = "0123456789abcdef" * 4
 
 @pytest.fixture(name="machine")
 def _machine() -> Context:
-    return load(next(capture for capture in CAPTURES if capture.name == "x86_64-isolated.tar.gz"))
+    return captured("x86_64-isolated")
 
 
 def changed(context: Context, part: str, **fields: Any) -> Context:

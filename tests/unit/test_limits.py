@@ -7,20 +7,20 @@ import pytest
 
 from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.judge.limits import read_limits
 from calibration.judge.run import verdicts_of
 from calibration.measurements import declaration
 from calibration.results.model import Measurement, Verdict
-from tests.unit.test_measurements import FIXTURES, parse, read
+from tests.captures import captured
+from tests.unit.test_measurements import parse, read
 
 GOOD = {"metric": "idle_latency.latency_ns", "upper": 500, "unit": "ns", "reason": "what the same board had before"}
 
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    return load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    return captured("x86_64-two-nodes-smt")
 
 
 def measured(context: Context, *, invalid: bool = False) -> Measurement:

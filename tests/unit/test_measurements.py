@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate, estimate
-from calibration.context.loader import load
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.measurements import declaration, registry, row_of
 from calibration.measurements.base import Choice, Parsed, Step
@@ -29,6 +28,7 @@ from calibration.measurements.metric_rows import UNDECLARED
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Table
 from calibration.results.plain import metrics_of
+from tests.captures import captured
 from tests.recorded import MEASURED, read, read_whole
 from tests.report.report_documents import imported, prefetchers_document, run_document, with_nodes
 from tests.walk import estimates, places
@@ -41,7 +41,7 @@ VALUES = {
 """What a point that could not be measured has none of."""
 RECORDED = sorted(MEASURED)
 
-MACHINE = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+MACHINE = captured("x86_64-two-nodes-smt")
 """A machine with the CPUs and nodes of the recorded documents."""
 
 

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from calibration.base.errors import BAD_INPUT, GOOD, EnvironmentLacksError, InputError
 from calibration.commands.merging import merge_command
-from calibration.context.loader import load
 from calibration.finish import finish
 from calibration.judge.night import judge_night
 from calibration.measurements.platform import ShapeReference, platform_of
@@ -24,8 +23,9 @@ from calibration.results.layout import RECORDS, RUN, find_runs
 from calibration.run.lifecycle import BegunRun, resume
 from calibration.run.merge import LOCK, STAGING, Merged, merge
 from calibration.run.records import EndRecord, append_record
+from tests.captures import captured
 from tests.unit import histories
-from tests.unit.test_references import MACHINE, searched
+from tests.unit.test_references import searched
 from tests.unit.test_results import CAPTURE, NOW, begin, end_step
 
 LATER = datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC)
@@ -277,7 +277,7 @@ def test_concurrent_merges_copy_each_run_once(slices: list[Path], tmp_path: Path
 
 
 def test_learned_references_are_merged_and_never_replaced(tmp_path: Path) -> None:
-    context = load(MACHINE)
+    context = captured("x86_64-two-nodes-smt")
     document = searched(context)
     other = document.model_copy(update={"run": document.run.model_copy(update={"sut": "t2"})})
     for name, of in (("one", document), ("two", other)):

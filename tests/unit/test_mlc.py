@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.context.loader import load
 from calibration.finish import finish
 from calibration.formats.mlc import MAX_OUTPUT_LINES
 from calibration.measurements import mlc_program as mlc
@@ -30,6 +29,7 @@ from calibration.run.attempts import mlc_commands
 from calibration.run.lifecycle import begin
 from calibration.run.plan import make_plan, plan_text
 from calibration.run.records import MlcProgramRecord, append_record, record_mlc_command
+from tests.captures import captured
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -314,7 +314,7 @@ def test_unsupported_commands_of_a_guest_do_not_fail_the_run(tmp_path: Path) -> 
 
 
 def test_the_plan_lists_the_commands() -> None:
-    x86, power = (load(FIXTURES / "context" / f"{name}.tar.gz") for name in ("x86_64-two-nodes-smt", "ppc64le-smt8"))
+    x86, power = (captured(name) for name in ("x86_64-two-nodes-smt", "ppc64le-smt8"))
     plan = make_plan(x86, load_profile("quick"))
     assert plan.mlc == load_profile("quick").mlc
     assert make_plan(power, load_profile("quick")).mlc == ()

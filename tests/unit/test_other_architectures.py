@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import shares
 from calibration.measurements.chase import WARM_HOPS, lap_flags
@@ -24,13 +23,10 @@ from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
+from tests.captures import captured
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROFILES = ("quick", "nightly", "full")
-
-
-def captured(name: str) -> Context:
-    return load(FIXTURES / "context" / f"{name}.tar.gz")
 
 
 def power() -> Context:

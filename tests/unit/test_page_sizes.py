@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page sizes: which are planned, what a planted translation adds, and pages that were not obtained."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibration.base.errors import InputError
-from calibration.context.loader import load
 from calibration.context.model import Context, HugePages
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
@@ -16,11 +14,12 @@ from calibration.measurements.sut import Sut
 from calibration.results.cross_checks import cross_checks
 from calibration.sutprobe.document import ProbeDocument, Surroundings, read_document, read_result
 from calibration.sutprobe.latency import LatencyResult
+from tests.captures import captured
 from tests.report.report_documents import index_of, replace, run_document
 from tests.unit.test_measurements import fail, one, points, read
 
 MIB, GIB = 1 << 20, 1 << 30
-MACHINE = load(Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz")
+MACHINE = captured("x86_64-two-nodes-smt")
 
 DENSE, FIRST, MISS, LEFT, MEMORY = 5.0, 1.0, 30.0, 2.0, 100.0
 """Planted, in ns: a packed line on huge pages and what base pages add, what a TLB miss adds on base and on huge pages,

@@ -10,7 +10,6 @@ import pytest
 from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.units import plural
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.base import Step
@@ -21,13 +20,13 @@ from calibration.profiles import load_profile, parse_profile, profile_names
 from calibration.run.plan import make_plan, plan_text
 from calibration.runner.fields import chosen, figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
+from tests.captures import captured
 from tests.machines import answer
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
-SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-ISOLATED = load(FIXTURES / "x86_64-isolated.tar.gz")
-CPU_ONLY = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
-SMT_OFF = load(FIXTURES / "x86_64-smt-off.tar.gz")
+SMT = captured("x86_64-two-nodes-smt")
+ISOLATED = captured("x86_64-isolated")
+CPU_ONLY = captured("x86_64-cpu-only-node")
+SMT_OFF = captured("x86_64-smt-off")
 
 
 def options(step: Step, name: str) -> list[str]:
@@ -140,7 +139,7 @@ def test_prefetcher_steps_come_last_with_consent() -> None:
 
 
 def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
-    memory_only = load(FIXTURES / "x86_64-memory-only-node.tar.gz")
+    memory_only = captured("x86_64-memory-only-node")
     (column,) = memory_only.memory_only_nodes
     (row,) = CPU_ONLY.cpu_only_nodes
     for step_id, option in (("latency_matrix", "at"), ("bandwidth_matrix", "group")):
@@ -173,7 +172,7 @@ def test_small_node_shrinks_only_its_column() -> None:
 
 
 def test_interleaved_ladder_covers_all_nodes() -> None:
-    four = load(FIXTURES / "aarch64-four-nodes.tar.gz")
+    four = captured("aarch64-four-nodes")
     for profile in ("nightly", "full"):
         step = step_of(four, profile, "latency_ladder-interleaved")
         ((_, nodes, _),) = map(chase_place, options(step, "at"))
@@ -560,5 +559,5 @@ def test_unsupported_work_is_not_planned() -> None:
         processor = SMT.processor.model_copy(update={"flags": flags})
         other = SMT.model_copy(update={"processor": processor})
         assert options(step_of(other, "quick", "core_frequency"), "work") == [works]
-    reported = make_plan(load(FIXTURES / "s390x-four-cpus.tar.gz"), load_profile("quick")).not_planned
+    reported = make_plan(captured("s390x-four-cpus"), load_profile("quick")).not_planned
     assert any(item.kind == "core_frequency" and "s390x" in item.reason for item in reported)

@@ -7,7 +7,6 @@ import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.context.cmdline import parse_cmdline
-from calibration.context.loader import load
 from calibration.context.model import BusyProcess, Context, CpuLoad, Load, Unreadable
 from calibration.measurements.plan import Plan
 from calibration.preflight.agreement import Known, read_known
@@ -19,7 +18,7 @@ from calibration.preflight.memory import short_of_memory
 from calibration.preflight.sut_checks import Requirements, RoundTrip, first_checks, version
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
-from tests.unit.test_measurements import FIXTURES
+from tests.captures import captured
 
 ARGUMENTS = (
     "isolcpus=managed_irq,domain,2-3,6-7 nohz_full=2-3,6-7 rcu_nocbs=2-3,6-7 irqaffinity=0-1 hugepagesz=2M hugepages=16"
@@ -28,7 +27,7 @@ ARGUMENTS = (
 
 @pytest.fixture(scope="module")
 def isolated() -> Context:
-    return load(FIXTURES / "context" / "x86_64-isolated.tar.gz")
+    return captured("x86_64-isolated")
 
 
 def booted(context: Context, text: str) -> Context:
@@ -268,7 +267,7 @@ def test_isolated_cpus_are_compared(isolated: Context) -> None:
 
 
 def test_none_expects_no_isolated_cpus() -> None:
-    plain = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    plain = captured("x86_64-two-nodes-smt")
     assert found(plain, "isolated_cpus", isolated_cpus="none").outcome == "met"
     assert found(plain, "isolated_cpus", isolated_cpus="2").found == "none, 2 not isolated"
     silent = plain.model_copy(update={"isolation": plain.isolation.model_copy(update={"isolated_source": None})})
@@ -423,7 +422,7 @@ def test_the_inventory_may_require_more_memory(isolated: Context) -> None:
 
 
 def test_a_node_without_memory_passes_and_an_unknown_one_does_not() -> None:
-    context = load(FIXTURES / "context" / "x86_64-cpu-only-node.tar.gz")
+    context = captured("x86_64-cpu-only-node")
     assert found(context, "free_memory", node_free_bytes=1 << 20).outcome == "met"
     nodes = tuple(node.model_copy(update={"available_bytes": None}) for node in context.nodes)
     check = found(context.model_copy(update={"nodes": nodes}), "free_memory")
@@ -466,7 +465,7 @@ def test_the_clock_source_must_be_invariant(
 
 
 def test_arm_must_use_its_architectural_clock() -> None:
-    context = load(FIXTURES / "context" / "aarch64-four-nodes.tar.gz")
+    context = captured("aarch64-four-nodes")
     assert found(context, "clock_source").outcome == "met"
     other = context.model_copy(update={"clocksource": context.clocksource.model_copy(update={"current": "jiffies"})})
     assert found(other, "clock_source").outcome == "not_met"
@@ -636,7 +635,7 @@ def test_texts_of_a_sut_are_bounded_to_one_line() -> None:
     hostile = facts(system="Li\nnux\x1b[31m", identity={**FACTS["identity"], "bios": "x" * 10000})
     assert hostile.system == "Li\\nnux\\x1b[31m"
     assert len(hostile.identity.bios or "") == 400
-    long = booted(load(FIXTURES / "context" / "x86_64-isolated.tar.gz"), " ".join(f"a{n}" for n in range(2000)))
+    long = booted(captured("x86_64-isolated"), " ".join(f"a{n}" for n in range(2000)))
     assert len(found(long, "kernel_arguments", kernel_arguments="a1").found) == 2000
 
 

@@ -14,7 +14,6 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.statistics import estimate
 from calibration.base.validity import flag, validity
 from calibration.cli import plan_command
-from calibration.context.loader import load
 from calibration.context.model import Context, Dimm
 from calibration.finish import finish
 from calibration.measurements import declaration
@@ -52,6 +51,7 @@ from calibration.results.layout import run_directory
 from calibration.results.model import RunDocument
 from calibration.run.plan import make_plan, plan_text
 from calibration.sutprobe.document import read_document
+from tests.captures import captured
 from tests.report.report_documents import as_stored, parsed_measurements, run_document
 from tests.unit.test_results import begin, end_step, recorded
 
@@ -62,7 +62,7 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def sut() -> Context:
-    return load(MACHINE)
+    return captured("x86_64-two-nodes-smt")
 
 
 def step_of(width: str) -> Step:

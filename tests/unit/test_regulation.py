@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.base import Step
 from calibration.measurements.counted_volume import CountedVolume, CountedVolumeSettings
@@ -14,6 +13,7 @@ from calibration.measurements.regulation import NOPS, Regulation, RegulationSett
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
+from tests.captures import captured
 from tests.event_trees import context_of, described
 from tests.walk import estimates
 
@@ -23,7 +23,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 @pytest.fixture(scope="module")
 def guest() -> Context:
     """A machine of two nodes, each of two cores with two threads, captured before event sources were."""
-    return load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    return captured("x86_64-two-nodes-smt")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from calibration.measurements.traffic import all_cores, all_cpus, shape_rows
 from calibration.measurements.traffic_shape import ShapeSettings, extra_looks, extra_options
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import read_document, read_result
+from tests.captures import captured
 from tests.unit.machines import machine as made
 from tests.unit.test_measurements import one, read
 
@@ -137,7 +138,7 @@ def test_what_drifts_in_both_counts_is_no_doubt_and_noise_is() -> None:
 
 
 def test_instructions_are_searched_where_the_processor_has_them() -> None:
-    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    context = captured("x86_64-two-nodes-smt")
     settings = ShapeSettings()
     for flags, expected, hints in (
         ((), "vector", "t0,t1,nta"),

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-from pathlib import Path
 
 import pytest
 
-from calibration.context.loader import load
 from calibration.context.model import Context
 from calibration.measurements.stores import stores_flags
-
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+from tests.captures import captured
 
 
 def machine(architecture: str, vendor: str, family: str, model: str) -> Context:
-    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+    context = captured("x86_64-two-nodes-smt")
     cpu = context.processor.models[0].model_copy(update={"vendor": vendor, "family": family, "model": model})
     processor = context.processor.model_copy(update={"architecture": architecture, "models": (cpu,)})
     return context.model_copy(update={"processor": processor})

@@ -14,7 +14,6 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.base.percentiles import Histogram
 from calibration.base.validity import validity
-from calibration.context.loader import load
 from calibration.context.model import Context, IdleState
 from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
 from calibration.measurements.sut import Sut
@@ -31,6 +30,7 @@ from calibration.measurements.wakeup import (
     percentile_of,
 )
 from calibration.sutprobe.document import Part, ProbeDocument, read_document, read_result
+from tests.captures import captured
 from tests.recorded import read
 from tests.unit.machines import GIB, MIB
 from tests.unit.machines import machine as made
@@ -38,10 +38,6 @@ from tests.unit.machines import machine as made
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RAW = json.loads((FIXTURES / "sutprobe" / "wakeup.json").read_text(encoding="utf-8"))
 MEASUREMENT = Wakeup()
-
-
-def captured(name: str) -> Context:
-    return load(FIXTURES / "context" / f"{name}.tar.gz")
 
 
 def histogram(samples: list[int]) -> Histogram:

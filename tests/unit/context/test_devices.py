@@ -16,7 +16,7 @@ from calibration.context.tuned import is_met
 from calibration.measurements.sut import machine_flags
 from calibration.report.devices import rows
 from calibration.runner import capture, devices
-from tests.unit.context.conftest import FIXTURES
+from tests.captures import captured
 
 BASE = {
     "/sys/devices/system/cpu/online": "0-7\n",
@@ -73,7 +73,7 @@ PORT, NIC = "0000:80:00.0", "0000:80:00.0/0000:81:00.0"
 
 
 def test_captured_guest_with_a_root_port_on_node_1_and_a_narrowed_link(unpack):
-    context = load(FIXTURES / "x86_64-devices.tar.gz")
+    context = captured("x86_64-devices")
     nic = next(device for device in context.devices if device.address == "0000:81:00.0")
     assert (nic.node, nic.driver, nic.iommu_group, nic.name) == (1, "virtio-pci", 7, "eth1")
     assert (nic.link.width, nic.link.possible_width, nic.link.port) == (1, 8, "0000:80:00.0")
@@ -91,7 +91,7 @@ def test_captured_guest_with_a_root_port_on_node_1_and_a_narrowed_link(unpack):
 
 
 def test_facts_of_devices_take_part_in_what_changed():
-    context = load(FIXTURES / "x86_64-devices.tar.gz")
+    context = captured("x86_64-devices")
     found = facts(context, None)
     assert "1 x 1af4:1041 virtio-pci 1 on node 1 x1 at 2.5 GT/s at 0000:81:00.0" in found["network devices"]
     assert "firmware 7.2.22" in found["storage controllers"]
@@ -110,7 +110,7 @@ def test_facts_of_devices_take_part_in_what_changed():
 
 
 def test_captures_from_before_know_no_devices():
-    context = load(FIXTURES / "x86_64-isolated.tar.gz")
+    context = captured("x86_64-isolated")
     found = facts(context, None)
     names = (
         "network devices", "storage controllers", "CXL memory", "allocation", "tuned profile", "interleave weights",

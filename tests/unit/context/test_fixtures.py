@@ -17,6 +17,7 @@ from calibration.commands.context import summary
 from calibration.context.confinement import limits
 from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
+from tests.captures import captured
 from tests.unit.context.conftest import FIXTURES
 
 ARCHIVES = sorted(FIXTURES.glob("*.tar.gz"))
@@ -31,7 +32,7 @@ def test_captures_exist():
 
 @pytest.mark.parametrize("expected", EXPECTED, ids=lambda path: path.name.removesuffix(".expected.json"))
 def test_capture_gives_the_expected_document(expected):
-    document = to_contract(by_name(expected.name.removesuffix(".expected.json")))
+    document = to_contract(captured(expected.name.removesuffix(".expected.json")))
     if os.environ.get("CALIBRATION_BLESS") == "1":
         lines = [f"{json.dumps(subject)}: {json.dumps(facts, allow_nan=False)}" for subject, facts in document.items()]
         expected.write_text("{{\n{}\n}}\n".format(",\n".join(lines)))
@@ -92,12 +93,8 @@ def test_capture_is_consistent(archive):
     assert archive.stat().st_size < MAX_BYTES
 
 
-def by_name(name):
-    return load(FIXTURES / f"{name}.tar.gz")
-
-
 def test_two_nodes_with_smt():
-    context = by_name("x86_64-two-nodes-smt")
+    context = captured("x86_64-two-nodes-smt")
     assert [node.cpus for node in context.nodes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert context.distances == ((10, 21), (21, 10))
     assert context.topology.threads_per_core == 2
@@ -106,20 +103,20 @@ def test_two_nodes_with_smt():
 
 
 def test_a_memory_only_node():
-    context = by_name("x86_64-memory-only-node")
+    context = captured("x86_64-memory-only-node")
     assert context.memory_only_nodes == (2,)
     assert context.cpu_only_nodes == ()
     assert context.distances == ((10, 21, 17), (21, 10, 28), (17, 28, 10))
 
 
 def test_a_cpu_only_node():
-    context = by_name("x86_64-cpu-only-node")
+    context = captured("x86_64-cpu-only-node")
     assert context.cpu_only_nodes == (1,)
     assert context.node(1).memory_bytes == 0
 
 
 def test_offline_cpus_leave_their_node():
-    context = by_name("x86_64-offline-cpus")
+    context = captured("x86_64-offline-cpus")
     assert context.online_cpus == (1, 2, 4, 5)
     assert context.cpus.offline == (0, 3, 6, 7)
     assert (len(context.cpus.possible), len(context.cpus.present)) == (8, 6)
@@ -128,7 +125,7 @@ def test_offline_cpus_leave_their_node():
 
 
 def test_one_cpu_without_numa_and_mitigations():
-    context = by_name("x86_64-one-cpu-no-numa")
+    context = captured("x86_64-one-cpu-no-numa")
     assert [(node.id, node.cpus) for node in context.nodes] == [(0, (0,))]
     assert context.topology.threads_per_core == 1
     assert context.mitigations["spectre_v2"].startswith("Vulnerable")
@@ -136,13 +133,13 @@ def test_one_cpu_without_numa_and_mitigations():
 
 
 def test_smt_switched_off_leaves_one_thread():
-    context = by_name("x86_64-smt-off")
+    context = captured("x86_64-smt-off")
     assert context.topology.threads_per_core == 1
     assert (context.topology.smt_control, context.topology.smt_active) == ("off", False)
 
 
 def test_eight_threads_per_core():
-    context = by_name("ppc64le-smt8")
+    context = captured("ppc64le-smt8")
     assert context.topology.threads_per_core == 8
     assert context.siblings(9) == tuple(range(8, 16))
 
@@ -159,7 +156,7 @@ def test_capture_has_no_serial_numbers(unpack):
 
 
 def test_container_of_version_2_shows_what_it_may_use():
-    context = by_name("x86_64-container")
+    context = captured("x86_64-container")
     confinement = context.confinement
     assert confinement.container == "Docker"
     assert "namespaces of its own: ipc, pid, user, uts" in confinement.evidence
@@ -175,7 +172,7 @@ def test_container_of_version_2_shows_what_it_may_use():
 
 
 def test_control_groups_of_version_1_limit_with_their_ancestors():
-    context = by_name("x86_64-container-v1")
+    context = captured("x86_64-container-v1")
     confinement = context.confinement
     assert confinement.container is None  # in the machine's own namespaces
     assert context.usable_cpus == {0, 1}  # without the isolated ones, which the cpuset lacks
