@@ -345,27 +345,25 @@ class NearChase(NamedTuple):
 class NearChaseDeclaration(Declaration[C, V]):
     """A kind of one random chase, from the measuring CPU of the first node with CPUs, on the nearest memory."""
 
-    def chases(
-        self, sut: Sut, settings: C, more: Mapping[str, object] | None = None
-    ) -> Iterator[tuple[Step, Sequence[Place]]]:
-        """Yield the step, with *more* options, and the keep-awake threads beside it."""
-        for node in sut.cpu_nodes[:1]:
-            place = Place(sut.measuring_cpu(node), sut.home(node))
-            size_bytes = idle_bytes(sut, settings, place.node, 1)
-            keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
-            options = {"at": place, **settings.random_options(sut, size_bytes), "keep-awake": list(keep_awake)}
-            step = self.step(
-                f"CPU {place.cpu}, memory of node {place.node}",
-                "latency",
-                {**options, **(more or {})},
-                cpus=(place.cpu,),
-                memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
-                tasks=1 + len(keep_awake),
-                cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake),
-                setup_s=settings.setup_s(size_bytes),
-                repeated=settings,
-            )
-            yield step, keep_awake
+    def chase(self, sut: Sut, settings: C, more: Mapping[str, object] | None = None) -> tuple[Step, tuple[Place, ...]]:
+        """Return the step, with *more* options, and the keep-awake threads beside it."""
+        node = sut.cpu_nodes[0]
+        place = Place(sut.measuring_cpu(node), sut.home(node))
+        size_bytes = idle_bytes(sut, settings, place.node, 1)
+        keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
+        options = {"at": place, **settings.random_options(sut, size_bytes), "keep-awake": list(keep_awake)}
+        step = self.step(
+            f"CPU {place.cpu}, memory of node {place.node}",
+            "latency",
+            {**options, **(more or {})},
+            cpus=(place.cpu,),
+            memory_bytes=chain_memory({place.node: size_bytes}, keep_awake),
+            tasks=1 + len(keep_awake),
+            cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake),
+            setup_s=settings.setup_s(size_bytes),
+            repeated=settings,
+        )
+        return step, keep_awake
 
     def chased(self, document: ProbeDocument, step: Step, sut: Sut) -> NearChase:
         """Return what *document* says. Raises ``InputError`` unless it has one point with a value."""

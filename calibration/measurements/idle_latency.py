@@ -65,10 +65,10 @@ class IdleLatency(NearChaseDeclaration[IdleLatencySettings, IdleLatencyValues]):
     def steps(self, sut: Sut, settings: IdleLatencySettings) -> Iterator[Planned]:
         """Yield the chase."""
         counters = event_options(sut.context, LATENCY_ROLES) if settings.counters else {}
-        for step, keep_awake in self.chases(sut, settings, counters):
-            yield step
-            if not keep_awake:
-                yield self.not_planned(no_keep_awake(sut.context), f"{self.title} with the packages active")
+        step, keep_awake = self.chase(sut, settings, counters)
+        yield step
+        if not keep_awake:
+            yield self.not_planned(no_keep_awake(sut.context), f"{self.title} with the packages active")
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one latency."""

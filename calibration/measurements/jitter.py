@@ -189,7 +189,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         """Yield one step that measures all chosen CPUs at once, and one that traces them if that is asked for."""
         cpus = sorted(sut.isolated)[: settings.isolated]
         if not sut.isolated:
-            cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
+            cpus = [sut.measuring_cpu(sut.cpu_nodes[0])]
             yield self.not_planned(none_isolated(sut.context), "Jitter of an isolated CPU")
         elif settings.housekeeping:
             cpus = [*sorted(sut.cpus - sut.isolated)[:1], *cpus]

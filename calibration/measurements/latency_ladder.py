@@ -142,27 +142,27 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
 
     def steps(self, sut: Sut, settings: LadderSettings) -> Iterator[Planned]:
         """Yield the random ladder of the first node with CPUs, and one step per further series."""
-        for node in sut.cpu_nodes[:1]:
-            cpu, home = sut.measuring_cpu(node), sut.home(node)
-            here = str(Place(cpu, home))
-            yield self._series(sut, settings, "random", [here], [home], strides=settings.strides_bytes)
-            if settings.prefetched_strides_bytes and settings.prefetched_orders:
-                strides, orders = settings.prefetched_strides_bytes, settings.prefetched_orders
-                yield self._series(sut, settings, "prefetched", [here], [home], strides=strides, orders=orders)
-            if settings.interleaved and len(sut.memory_nodes) > 1:
-                places = [at(cpu, sut.memory_nodes)]
-                yield self._series(sut, settings, "interleaved", places, sut.memory_nodes)
-            elif settings.interleaved:
-                yield self.not_planned("only one node has memory", "Memory interleaved over nodes")
-            cores = sut.one_per_core(sut.cpus_of(node))
-            chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
-            for copies in settings.copies:
-                if copies > len(chosen):
-                    reason = f"node {node} has {units.plural(len(chosen), 'core')} to measure with"
-                    yield self.not_planned(reason, f"{copies} copies at the same time")
-                    continue
-                places = [str(Place(number, home)) for number in chosen[:copies]]
-                yield self._series(sut, settings, "copies", places, [home])
+        node = sut.cpu_nodes[0]
+        cpu, home = sut.measuring_cpu(node), sut.home(node)
+        here = str(Place(cpu, home))
+        yield self._series(sut, settings, "random", [here], [home], strides=settings.strides_bytes)
+        if settings.prefetched_strides_bytes and settings.prefetched_orders:
+            strides, orders = settings.prefetched_strides_bytes, settings.prefetched_orders
+            yield self._series(sut, settings, "prefetched", [here], [home], strides=strides, orders=orders)
+        if settings.interleaved and len(sut.memory_nodes) > 1:
+            places = [at(cpu, sut.memory_nodes)]
+            yield self._series(sut, settings, "interleaved", places, sut.memory_nodes)
+        elif settings.interleaved:
+            yield self.not_planned("only one node has memory", "Memory interleaved over nodes")
+        cores = sut.one_per_core(sut.cpus_of(node))
+        chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
+        for copies in settings.copies:
+            if copies > len(chosen):
+                reason = f"node {node} has {units.plural(len(chosen), 'core')} to measure with"
+                yield self.not_planned(reason, f"{copies} copies at the same time")
+                continue
+            places = [str(Place(number, home)) for number in chosen[:copies]]
+            yield self._series(sut, settings, "copies", places, [home])
 
     def _series(
         self,

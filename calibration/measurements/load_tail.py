@@ -136,8 +136,7 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
 
     def steps(self, sut: Sut, settings: LoadTailSettings) -> Iterator[Planned]:
         """Yield the chase of the idle latency, from the same CPU over the same memory."""
-        for step, _ in self.chases(sut, settings):
-            yield step
+        yield self.chase(sut, settings)[0]
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one distribution."""

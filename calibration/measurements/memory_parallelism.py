@@ -109,30 +109,30 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
 
     def steps(self, sut: Sut, settings: MemoryParallelismSettings) -> Iterator[Planned]:
         """Yield one step from the measuring CPU of the first node with CPUs."""
-        for node in sut.cpu_nodes[:1]:
-            cpu = sut.measuring_cpu(node)
-            nodes = [sut.home(node)]
-            far = sut.farthest(node)
-            if settings.far and far is not None and far not in nodes:
-                nodes.append(far)
-            counts = sorted(set(settings.chains))
-            sizes = [idle_bytes(sut, settings, memory, len(counts)) for memory in nodes]
-            own = ["" if size == max(sizes) else f":{size}" for size in sizes]
-            walks_s = sum(settings.walk_s(max(sizes), hop_ns=HOP_NS / count) for count in counts)
-            yield self.step(
-                f"CPU {cpu}, memory of node{'s' * (len(nodes) > 1)} {' and '.join(map(str, nodes))}",
-                "latency",
-                {
-                    "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],
-                    **settings.random_options(sut, max(sizes)),
-                    "chains": ",".join(map(str, counts)),
-                },
-                cpus=(cpu,),
-                memory_bytes=chain_memory(dict(zip(nodes, sizes, strict=True))),
-                cost_s=settings.setup_s(sum(sizes)) + len(nodes) * walks_s,
-                setup_s=settings.setup_s(sum(sizes)),
-                repeated=settings,
-            )
+        node = sut.cpu_nodes[0]
+        cpu = sut.measuring_cpu(node)
+        nodes = [sut.home(node)]
+        far = sut.farthest(node)
+        if settings.far and far is not None and far not in nodes:
+            nodes.append(far)
+        counts = sorted(set(settings.chains))
+        sizes = [idle_bytes(sut, settings, memory, len(counts)) for memory in nodes]
+        own = ["" if size == max(sizes) else f":{size}" for size in sizes]
+        walks_s = sum(settings.walk_s(max(sizes), hop_ns=HOP_NS / count) for count in counts)
+        yield self.step(
+            f"CPU {cpu}, memory of node{'s' * (len(nodes) > 1)} {' and '.join(map(str, nodes))}",
+            "latency",
+            {
+                "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],
+                **settings.random_options(sut, max(sizes)),
+                "chains": ",".join(map(str, counts)),
+            },
+            cpus=(cpu,),
+            memory_bytes=chain_memory(dict(zip(nodes, sizes, strict=True))),
+            cost_s=settings.setup_s(sum(sizes)) + len(nodes) * walks_s,
+            setup_s=settings.setup_s(sum(sizes)),
+            repeated=settings,
+        )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield a curve for each node; a number of chains without a value is listed as missing."""

@@ -121,37 +121,37 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         if base_bytes is None:
             yield self.not_planned("the capture lacks the size of base pages; capture the SUT again")
             return
-        for node in sut.cpu_nodes[:1]:
-            place = Place(sut.measuring_cpu(node), sut.home(node))
-            lines = min(LINES_MAX, max(LINES_MIN, sut.l2_bytes // L2_SHARE // sut.line_bytes))
-            chains = Chains(
-                spread=lines * base_bytes, dense=lines * sut.line_bytes, memory=idle_bytes(sut, settings, place.node, 1)
-            )
-            wanted = []
-            for item in self._pages(sut.context, place.node, chains):
-                if isinstance(item, NotPlanned):
-                    yield item
-                else:
-                    wanted.append(item)
-            sizes = [item.hugetlb_bytes for item in wanted if item.hugetlb_bytes]
-            kinds = list(dict.fromkeys(item.kind for item in wanted))
-            cached_s = settings.walk_s(chains.dense, hop_ns=CACHED_HOP_NS, hops=CACHED_HOPS)
-            each_s = settings.map_s(sum(chains)) + settings.chase_s(chains.memory) + 2 * cached_s
-            yield self.step(
-                f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(wanted), 'kind')} of pages",
-                "latency",
-                {
-                    "at": [f"{place}:{chains.spread}/{base_bytes}", f"{place}:{chains.dense}", str(place)],
-                    **settings.random_options(sut, chains.memory),
-                    "pages": ",".join(kinds),
-                    **({"hugetlb-bytes": ",".join(map(str, sizes))} if sizes else {}),
-                },
-                cpus=(place.cpu,),
-                memory_bytes=chain_memory({place.node: sum(map(whole_pages, chains))}),
-                cost_s=len(wanted) * each_s,
-                setup_s=len(wanted) * (settings.map_s(sum(chains)) + settings.build_s(chains.memory)),
-                repeated=settings,
-            )
+        node = sut.cpu_nodes[0]
+        place = Place(sut.measuring_cpu(node), sut.home(node))
+        lines = min(LINES_MAX, max(LINES_MIN, sut.l2_bytes // L2_SHARE // sut.line_bytes))
+        chains = Chains(
+            spread=lines * base_bytes, dense=lines * sut.line_bytes, memory=idle_bytes(sut, settings, place.node, 1)
+        )
+        wanted = []
+        for item in self._pages(sut.context, place.node, chains):
+            if isinstance(item, NotPlanned):
+                yield item
+            else:
+                wanted.append(item)
+        sizes = [item.hugetlb_bytes for item in wanted if item.hugetlb_bytes]
+        kinds = list(dict.fromkeys(item.kind for item in wanted))
+        cached_s = settings.walk_s(chains.dense, hop_ns=CACHED_HOP_NS, hops=CACHED_HOPS)
+        each_s = settings.map_s(sum(chains)) + settings.chase_s(chains.memory) + 2 * cached_s
+        yield self.step(
+            f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(wanted), 'kind')} of pages",
+            "latency",
+            {
+                "at": [f"{place}:{chains.spread}/{base_bytes}", f"{place}:{chains.dense}", str(place)],
+                **settings.random_options(sut, chains.memory),
+                "pages": ",".join(kinds),
+                **({"hugetlb-bytes": ",".join(map(str, sizes))} if sizes else {}),
+            },
+            cpus=(place.cpu,),
+            memory_bytes=chain_memory({place.node: sum(map(whole_pages, chains))}),
+            cost_s=len(wanted) * each_s,
+            setup_s=len(wanted) * (settings.map_s(sum(chains)) + settings.build_s(chains.memory)),
+            repeated=settings,
+        )
 
     def _pages(self, context: Context, node: int, chains: Chains) -> Iterator[Wanted | NotPlanned]:
         """Yield the pages to measure on: base pages, each size of free hugetlb pages, else transparent huge pages."""

@@ -106,32 +106,32 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
 
     def steps(self, sut: Sut, settings: PrefetcherSettings) -> Iterator[Planned]:
         """Yield the chases of the first node with CPUs, with prefetchers as found and off."""
-        for node in sut.cpu_nodes[:1]:
-            place = Place(sut.measuring_cpu(node), sut.home(node))
-            size_bytes = memory_bound_bytes(sut, place.node)
-            orders = (RANDOM, *settings.orders)
-            strides = [stride for stride in settings.strides_bytes for _ in orders]
-            costs_s = [settings.chase_s(size_bytes, stride) for stride in strides]
-            builds_s = [settings.build_s(size_bytes, stride) for stride in strides]
-            for prefetchers in SWITCHED:
-                yield self.step(
-                    f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(costs_s), 'point')}",
-                    "latency",
-                    {
-                        "at": place,
-                        "size-bytes": size_bytes,
-                        "stride-bytes": ",".join(map(str, settings.strides_bytes)),
-                        "order": ",".join(orders),
-                        **settings.options(),
-                    },
-                    cpus=(place.cpu,),
-                    memory_bytes=chain_memory({place.node: size_bytes}),
-                    cost_s=settings.map_s(size_bytes) + sum(costs_s),
-                    setup_s=settings.map_s(size_bytes) + sum(builds_s),
-                    repeated=settings,
-                    suffix="" if prefetchers is None else f"-{prefetchers}",
-                    prefetchers=prefetchers,
-                )
+        node = sut.cpu_nodes[0]
+        place = Place(sut.measuring_cpu(node), sut.home(node))
+        size_bytes = memory_bound_bytes(sut, place.node)
+        orders = (RANDOM, *settings.orders)
+        strides = [stride for stride in settings.strides_bytes for _ in orders]
+        costs_s = [settings.chase_s(size_bytes, stride) for stride in strides]
+        builds_s = [settings.build_s(size_bytes, stride) for stride in strides]
+        for prefetchers in SWITCHED:
+            yield self.step(
+                f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(costs_s), 'point')}",
+                "latency",
+                {
+                    "at": place,
+                    "size-bytes": size_bytes,
+                    "stride-bytes": ",".join(map(str, settings.strides_bytes)),
+                    "order": ",".join(orders),
+                    **settings.options(),
+                },
+                cpus=(place.cpu,),
+                memory_bytes=chain_memory({place.node: size_bytes}),
+                cost_s=settings.map_s(size_bytes) + sum(costs_s),
+                setup_s=settings.map_s(size_bytes) + sum(builds_s),
+                repeated=settings,
+                suffix="" if prefetchers is None else f"-{prefetchers}",
+                prefetchers=prefetchers,
+            )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the latencies of the step."""

@@ -377,7 +377,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         """Yield one step with all loads, and those traced or with deep idle states kept away that are asked for."""
         cpus = sorted(sut.isolated)[: settings.isolated]
         if not cpus:
-            cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
+            cpus = [sut.measuring_cpu(sut.cpu_nodes[0])]
             yield self.not_planned(none_isolated(sut.context), "Wake-up latency of isolated CPUs")
         if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
             yield self.not_planned(FIFO_LEAVES_NONE, f"Wake-up latency of CPU {cpus[0]}")
