@@ -181,21 +181,20 @@ class Sut:
 
     def farthest(self, node: int) -> int | None:
         """Return the node with memory farthest from *node*; ``None`` if distances are unknown."""
-        ids = [local.id for local in self.context.nodes]
-        distances = self.context.distances
-        if distances is None or len(distances) != len(ids) or not self.memory_nodes:
-            return None
-        row = dict(zip(ids, distances[ids.index(node)], strict=True))
-        return max(self.memory_nodes, key=lambda other: (row[other], -other))
+        row = self._distances(node)
+        return None if row is None else max(self.memory_nodes, key=lambda other: (row[other], -other), default=None)
 
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
-        ids = [local.id for local in self.context.nodes]
-        distances = self.context.distances
-        if node in among or distances is None or len(distances) != len(ids):
-            return node if node in among else among[0]
-        row = dict(zip(ids, distances[ids.index(node)], strict=True))
-        return min(among, key=lambda other: (row[other], other))
+        if node in among:
+            return node
+        row = self._distances(node)
+        return among[0] if row is None else min(among, key=lambda other: (row[other], other))
+
+    def _distances(self, node: int) -> dict[int, int] | None:
+        """Return the distances of all nodes from *node*; ``None`` if they are unknown."""
+        ids, rows = [local.id for local in self.context.nodes], self.context.distances
+        return None if rows is None or len(rows) != len(ids) else dict(zip(ids, rows[ids.index(node)], strict=True))
 
     def usable_bytes(self, node: int) -> int | None:
         """Return how much memory of *node* a measurement may use at once; ``None`` if unknown.
@@ -322,12 +321,10 @@ def room_bytes(context: Context) -> int | None:
 
 def _free_bytes(context: Context, nodes: Sequence[int]) -> dict[int, int]:
     """Return the memory available on each of *nodes*, where it is known."""
-    found: dict[int, int] = {}
-    for node in context.nodes:
-        free = node.memory_bytes if node.available_bytes is None else node.available_bytes
-        if node.id in nodes and free is not None:
-            found[node.id] = free
-    return found
+    free = {
+        node.id: node.memory_bytes if node.available_bytes is None else node.available_bytes for node in context.nodes
+    }
+    return {node: size for node, size in free.items() if node in nodes and size is not None}
 
 
 def _divided(free_bytes: Mapping[int, int], room: int | None) -> dict[int, int]:
