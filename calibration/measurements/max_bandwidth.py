@@ -137,16 +137,15 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the winners and the search."""
         points, looks = read_result(document, BandwidthResult).points, looks_of(document)
-        best = best_points(points, step.target_half_width, sut.context)
-        winners = {name: mix for name, (_, mix) in best.items()}
+        fastest, winners = best_points(points, step.target_half_width, sut.context)
         yield Parsed(
             values=MaxValues(
                 mixes=winners,
-                groups={name: point.group for name, (point, _) in best.items()},
-                sources=dict.fromkeys(best, step.id),
+                groups={point.mix: point.group for point in fastest},
+                sources=dict.fromkeys(winners, step.id),
                 search=search_results(looks),
             ),
-            flags=tuple(traffic_flags(sut, document, [point for point, _ in best.values()], winners)),
+            flags=tuple(traffic_flags(sut, document, fastest, winners)),
             missing=missing_points((*looks, *points)),
         )
 

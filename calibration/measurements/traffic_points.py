@@ -126,8 +126,8 @@ def measured_points(
 
 def best_points(
     points: Sequence[BandwidthPoint], target_half_width: float | None, context: Context | None = None
-) -> dict[str, tuple[BandwidthPoint, MixBandwidth]]:
-    """Return the fastest of *points* of each mix, with its bandwidth."""
+) -> tuple[list[BandwidthPoint], dict[str, MixBandwidth]]:
+    """Return the fastest of *points* of each mix, and the bandwidths by mix, in the same order."""
     best: dict[str, tuple[BandwidthPoint, MixBandwidth]] = {}
     for point in points:
         mix = mix_bandwidth(point, target_half_width, context)
@@ -135,4 +135,4 @@ def best_points(
         if mix and (before is None or mix.bandwidth_mb_s.value > before[1].bandwidth_mb_s.value):
             best[point.mix] = (point, mix)
     require_any(best, points, "point")
-    return best
+    return [point for point, _ in best.values()], {name: mix for name, (_, mix) in best.items()}

@@ -238,9 +238,8 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             require_any(cached, points, "setting")
             group = " and ".join(dict.fromkeys(group_text(read_group(point.group)) for point in points))
         else:
-            found = best_points(points, step.target_half_width)
-            best = {name: mix for name, (_, mix) in found.items()}
-            flags = traffic_flags(sut, document, [point for point, _ in found.values()], best)
+            fastest, best = best_points(points, step.target_half_width)
+            flags = traffic_flags(sut, document, fastest, best)
         yield Parsed(
             values=TrafficShapeValues(
                 width=points[0].width,
