@@ -85,11 +85,8 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         parts = all_cores(sut)
         size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
-        tuned, plain = (
-            shape_options(settings, settings.shape, sut.traffic_shape, settings.mixes),
-            shape_options(settings, PLAIN, None, settings.plain_mixes),
-        )
-        for suffix, shape, mixes in (("", tuned, settings.mixes), (PLAIN_SUFFIX, plain, settings.plain_mixes)):
+        tuned = ("", settings.shape, sut.traffic_shape, settings.mixes)
+        for suffix, shape, kept, mixes in (tuned, (PLAIN_SUFFIX, PLAIN, None, settings.plain_mixes)):
             if not mixes:
                 continue
             yield self.traffic_step(
@@ -97,7 +94,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 [parts],
                 mixes,
                 size_bytes,
-                {"delay": 0, **settings.options(), **shape, **counters},
+                {"delay": 0, **settings.options(), **shape_options(settings, shape, kept, mixes), **counters},
                 cost=settings.cost_s,
                 repeated=settings,
                 suffix=suffix,
