@@ -249,11 +249,9 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             result = read_result(document, LoadedResult)
             found, zero_load = result.points, result.zero_load
             (part,) = read_group(str(document.parameters["load"]))
-            probe_cpu = next((point.cpu for point in zero_load), None)
         else:
             found, zero_load = read_result(document, BandwidthResult).points, ()
             (part,) = read_group(found[0].group)
-            probe_cpu = None
         points = [_point(sut.context, part, raw, target) for raw in found if raw.placements]
         require_any(points, found, "number of no-ops")
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
@@ -265,7 +263,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 cores=len(cores),
                 threads=len(part.cpus),
                 cpus=part.cpus,
-                probe_cpu=probe_cpu,
+                probe_cpu=next((point.cpu for point in zero_load), None),
                 points=tuple(points),
             ),
             flags=(
