@@ -261,6 +261,12 @@ def test_a_failed_step_keeps_no_measurement(begun: BegunRun) -> None:
     assert finish(begun.directory, now=NOW).measurements == ()
 
 
+def test_measurements_of_one_step_are_told_apart(begun: BegunRun) -> None:
+    end_step(begun, "wakeup")
+    found = [measurement.id for measurement in finish(begun.directory, now=NOW).measurements]
+    assert found == ["wakeup-idle", "wakeup-memory", "wakeup-housekeeping"]
+
+
 def test_the_maximum_is_not_below_the_peak(begun: BegunRun) -> None:
     directory = begun.directory
     peak = recorded("peak_injection_bandwidth")
