@@ -75,30 +75,6 @@ static char *mount_point(char *text, const struct version *version, const char *
 	return NULL;
 }
 
-/* To be freed; NULL where it cannot be read. */
-static char *text_in(const char *directory, const char *name)
-{
-	char path[PATH_MAX];
-	return snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) ? file_read(path) : NULL;
-}
-
-static bool number_in(const char *directory, const char *name, uint64_t *value)
-{
-	char *text = text_in(directory, name);
-	const char *at = text;
-	bool found = at && text_decimal(&at, value);
-	free(text);
-	return found;
-}
-
-static bool number_of(const char *directory, const char *name, const char *key, uint64_t *value)
-{
-	char *text = text_in(directory, name);
-	bool found = text_number_of(text, key, value);
-	free(text);
-	return found;
-}
-
 /* What is asked of the process's group and each of its ancestors that is to be seen. */
 struct question {
 	void (*of)(struct question *question, const char *directory, const struct version *version);
@@ -114,7 +90,7 @@ static void climb(const char *root, const char *controller, struct question *que
 {
 	for (size_t i = 0; i < VERSIONS; i++) {
 		const struct version *version = &versions[i];
-		char *groups = text_in(root, "proc/self/cgroup"), *mounts = text_in(root, "proc/self/mountinfo");
+		char *groups = file_read_in(root, "proc/self/cgroup"), *mounts = file_read_in(root, "proc/self/mountinfo");
 		char *top = NULL, *path = groups ? group_path(groups, version, controller) : NULL;
 		char *point = mounts ? mount_point(mounts, version, controller, &top) : NULL;
 		char directory[PATH_MAX];
@@ -156,12 +132,12 @@ static void ask_room(struct question *question, const char *directory, const str
 {
 	uint64_t limit = CGROUP_NO_LIMIT, soft, usage, cache = 0;
 	/* "max" is no number; version 1 says no limit with the largest number of pages there is. */
-	(void)number_in(directory, version->limit, &limit);
-	if (version->soft && number_in(directory, version->soft, &soft) && soft < limit)
+	(void)file_number_in(directory, version->limit, "", &limit);
+	if (version->soft && file_number_in(directory, version->soft, "", &soft) && soft < limit)
 		limit = soft;
-	if (limit > INT64_MAX / 2 || !number_in(directory, version->usage, &usage))
+	if (limit > INT64_MAX / 2 || !file_number_in(directory, version->usage, "", &usage))
 		return;
-	(void)number_of(directory, "memory.stat", version->cache, &cache);
+	(void)file_number_in(directory, "memory.stat", version->cache, &cache);
 	keep_least(question, directory, limit, usage - (cache < usage ? cache : usage));
 }
 
@@ -175,7 +151,7 @@ uint64_t cgroup_room(const char *root, char *where, size_t where_size)
 /* "200000 100000", or "max 100000" */
 static void read_quota(const char *directory, uint64_t *quota_us, uint64_t *period_us)
 {
-	char *text = text_in(directory, "cpu.max");
+	char *text = file_read_in(directory, "cpu.max");
 	const char *at = text;
 	if (at && text_decimal(&at, quota_us)) {
 		at = text_skip_blanks(at);
@@ -197,8 +173,8 @@ static void ask_hugetlb(struct question *question, const char *directory, const 
 		         version->unified ? "max" : "limit_in_bytes");
 		snprintf(usage_name, sizeof(usage_name), "%.*s%s", (int)(strrchr(limit_name, '.') + 1 - limit_name), limit_name,
 		         version->unified ? "current" : "usage_in_bytes");
-		if (!number_in(directory, limit_name, &limit) || limit > INT64_MAX / 2 ||
-		    !number_in(directory, usage_name, &usage))
+		if (!file_number_in(directory, limit_name, "", &limit) || limit > INT64_MAX / 2 ||
+		    !file_number_in(directory, usage_name, "", &usage))
 			continue;
 		keep_least(question, directory, limit, usage);
 	}
@@ -219,7 +195,7 @@ static void ask_tasks(struct question *question, const char *directory, const st
 {
 	uint64_t limit = 0, usage = 0;
 	(void)version; /* both have the same files */
-	if (number_in(directory, "pids.max", &limit) && number_in(directory, "pids.current", &usage))
+	if (file_number_in(directory, "pids.max", "", &limit) && file_number_in(directory, "pids.current", "", &usage))
 		keep_least(question, directory, limit, usage);
 }
 
@@ -236,8 +212,8 @@ static void ask_cpus(struct question *question, const char *directory, const str
 	if (version->unified)
 		read_quota(directory, &quota_us, &period_us);
 	else
-		(void)(number_in(directory, "cpu.cfs_quota_us", &quota_us) &&
-		       number_in(directory, "cpu.cfs_period_us", &period_us));
+		(void)(file_number_in(directory, "cpu.cfs_quota_us", "", &quota_us) &&
+		       file_number_in(directory, "cpu.cfs_period_us", "", &period_us));
 	double cpus = period_us ? (double)quota_us / (double)period_us : INFINITY;
 	if (cpus < question->least_cpus) {
 		question->least_cpus = cpus;
@@ -255,8 +231,8 @@ double cgroup_cpus(const char *root, char *where, size_t where_size)
 static void ask_stops(struct question *question, const char *directory, const struct version *version)
 {
 	uint64_t periods = 0, time = 0;
-	(void)(number_of(directory, "cpu.stat", "nr_throttled ", &periods) &&
-	       number_of(directory, "cpu.stat", version->stopped, &time));
+	(void)(file_number_in(directory, "cpu.stat", "nr_throttled ", &periods) &&
+	       file_number_in(directory, "cpu.stat", version->stopped, &time));
 	question->stops.periods += periods;
 	question->stops.ns += time * version->stopped_ns;
 }

@@ -3,14 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "text.h"
 
 char *file_read_within(const char *path, double cpu_s)
 {
@@ -52,6 +53,20 @@ char *file_read_within(const char *path, double cpu_s)
 char *file_read(const char *path)
 {
 	return file_read_within(path, INFINITY);
+}
+
+char *file_read_in(const char *directory, const char *name)
+{
+	char path[PATH_MAX];
+	return snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) ? file_read(path) : NULL;
+}
+
+bool file_number_in(const char *directory, const char *name, const char *key, uint64_t *value)
+{
+	char *text = file_read_in(directory, name);
+	bool found = text_number_of(text, key, value);
+	free(text);
+	return found;
 }
 
 bool file_line(const char *path, char *line, size_t size)
