@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tracefs.h"
+#include "tracing.h"
 
 static uint64_t width_us, window_us;
 static char mode[16];
