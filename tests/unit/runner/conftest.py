@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of the runner checks beside its own subject."""
+"""What every test of the runner checks beside its own subject, and what some of them begin with."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from calibration.runner.directory import Directory
+from tests.suts import Sut
 
 
 def open_files() -> dict[Path, Path]:
@@ -25,3 +29,10 @@ def _no_file_is_left_open() -> Iterator[None]:
     before = open_files()
     yield
     assert open_files().items() <= before.items()
+
+
+@pytest.fixture
+def made(sut: Sut) -> Iterator[Any]:
+    """The directory of a run that has begun."""
+    with Directory.create(str(sut.base), sut.job(boot_id=sut.machine.boot_id())) as created:
+        yield created

@@ -6,7 +6,7 @@ import errno
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,8 @@ import pytest
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.tuning import read_changes, wanted_settings
 from calibration.runner import journal, prefetchers, settings
-from calibration.runner.directory import Directory
 from calibration.runner.files import CHANGED, Refused
 from tests.suts import BOOST, CPUINFO, EVERYTHING, MSR, NO_TURBO, ONLINE, PAGES, POLICY, Sut, peek, poke
-
-
-@pytest.fixture
-def made(sut: Sut) -> Iterator[Any]:
-    """The directory of a run that has begun."""
-    with Directory.create(str(sut.base), sut.job(boot_id=sut.machine.boot_id())) as created:
-        yield created
-
 
 Changes = list[dict[str, Any]]
 

@@ -5,14 +5,12 @@ import errno
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibration.runner import files, journal, settings
-from calibration.runner.directory import Directory
 from calibration.runner.files import Refused
 from tests.suts import EVERYTHING, MSR, NO_TURBO, PAGES, POLICY, Sut, changed, peek, step, wait_until
 
@@ -22,13 +20,6 @@ WANTED = {"hugepages_2m": {"0": 8}, "turbo": "off"}
 
 ENDS_BADLY = ("directory", "self.of_this_boot(machine):", "machine.breaks():")
 """What an error in the end of the run is made of."""
-
-
-@pytest.fixture
-def made(sut: Sut) -> Iterator[Any]:
-    """The directory of a run that has begun."""
-    with Directory.create(str(sut.base), sut.job(boot_id=sut.machine.boot_id())) as created:
-        yield created
 
 
 def refusing(where: str, error: BaseException | None = None) -> Any:
