@@ -223,9 +223,11 @@ def test_small_archives_that_unpack_to_gigabytes_take_little_memory(tmp_path: Pa
     paths = []
     for members, mib in ((2, 1024), (50, 16), (20, 40)):
         paths.append(tmp_path / f"{members}.tar.gz")
-        described = tarfile.TarInfo("proc/cmdline")
-        described.size = mib << 20
-        paths[-1].write_bytes((gzip.compress(described.tobuf(tarfile.GNU_FORMAT)) + zeros * mib) * members)
+        described = [tarfile.TarInfo(f"proc/{number}/cmdline") for number in range(members)]
+        for one in described:
+            one.size = mib << 20
+        heads = (gzip.compress(one.tobuf(tarfile.GNU_FORMAT)) for one in described)
+        paths[-1].write_bytes(b"".join(head + zeros * mib for head in heads))
     done = subprocess.run(
         [sys.executable, "-c", BOMBS, *paths],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
