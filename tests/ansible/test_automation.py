@@ -30,7 +30,7 @@ from calibration.results.store import read_run
 
 DEFINITION = ROOT / "execution-environment.yml"
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # ansible-runner's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # ansible-runner's own
 
 
 def written(project: Path) -> dict[str, int]:

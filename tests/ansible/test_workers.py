@@ -54,6 +54,7 @@ def workers_of(controller: int, base: Path) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_night_survives_killed_workers(lab: Lab) -> None:
     """One is killed once: nothing is lost. Another's successor is killed too: its document says so."""
     hosts = {name: {**stuck(lab, name), **base_of(lab, name)} for name in ("once", "twice")}

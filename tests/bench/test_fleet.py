@@ -25,6 +25,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fleet.Setting]
         yield prepared
 
 
+@pytest.mark.slow
 def test_a_sut_without_a_complete_document_is_reported(setting: fleet.Setting, tmp_path: Path) -> None:
     require_ssh()
     good, dead = SUTS[0], replace(SUTS[1], dead=True)
@@ -37,6 +38,7 @@ def test_a_sut_without_a_complete_document_is_reported(setting: fleet.Setting, t
     assert changed == f"{good.name}: measured by the program {setting.sha256}, not other"
 
 
+@pytest.mark.slow
 def test_slices_become_one_judged_night(setting: fleet.Setting, tmp_path: Path) -> None:
     require_ssh()
     stages = dict(fleet.calibrate_sliced(setting, SUTS, 2, tmp_path))

@@ -1148,5 +1148,5 @@ def test_a_cpu_that_cannot_be_used_leaves_the_others(probe: Probe, cpus: list[in
     points = frequency(probe, "--cpus", f"{cpus[0]},100000")
     by_cpu = {(point["active"], point["cpu"]): point for point in points}
     assert by_cpu["all", cpus[0]]["active_cpus"] == 1
-    assert by_cpu["all", cpus[0]]["windows_hz"]
+    assert any(by_cpu[active, cpus[0]]["windows_hz"] for active in ("alone", "all")), "other work took both"
     assert {by_cpu[active, 100000]["error"]["code"] for active in ("alone", "all")} == {"cpu_offline"}

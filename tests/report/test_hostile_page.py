@@ -139,6 +139,7 @@ def test_a_small_page_shows_hostile_texts_as_text(kind: str, small: RunDocument)
     assert structure(small, TEXTS[kind]) == structure(small, "word")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), WHOLE)
 def test_a_page_and_its_site_show_hostile_texts_as_text(
     name: str, text: str, document: RunDocument, tmp_path: Path

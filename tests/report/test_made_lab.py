@@ -4,11 +4,14 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from calibration.judge.night import judge_night
 from calibration.profiles import load_profile
 from tests.report.made_lab import SMALL, Lab, server_document
 
 
+@pytest.mark.slow
 def test_every_step_of_a_night_is_measured() -> None:
     document = server_document(SMALL)
     assert document.run.status == "complete"
@@ -16,6 +19,7 @@ def test_every_step_of_a_night_is_measured() -> None:
     assert {measurement.kind for measurement in document.measurements} == set(load_profile("nightly").measurements)
 
 
+@pytest.mark.slow
 def test_judgement_finds_the_planted_faults(tmp_path: Path) -> None:
     lab = Lab(suts=5, nights=7)
     lab.write(results := tmp_path / "results")
