@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +19,9 @@ from calibration.sutprobe.document import read_document
 from tests.probe.sanitized import SANITIZERS, Sanitizer, program
 from tests.probe.selftest_build import build_selftest
 from tests.tools import emulator
+
+NOBODYS: Final = 1_000_000 + os.getpid()
+"""A user without any process: tests that run side by side have one each."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.probe.conftest import Probe
+from tests.probe.conftest import NOBODYS, Probe
 from tests.suts import wait_until
 from tests.tools import require, require_two, sweep
 
@@ -370,10 +370,6 @@ def few_tasks() -> Iterator[Path]:
             return
         path.rmdir()
     pytest.skip("no permission: a control group with a limit of tasks")
-
-
-NOBODYS: Final = 61234
-"""A user without any process."""
 
 
 def test_tasks_are_asked_for_under_the_limit_of_the_user(public: Path, cpus: list[int]) -> None:

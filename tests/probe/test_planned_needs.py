@@ -19,7 +19,7 @@ from calibration.measurements.chase import KEEP_AWAKE_BYTES
 from calibration.measurements.sut import CHAIN_BESIDE
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
-from tests.probe.conftest import Probe
+from tests.probe.conftest import NOBODYS, Probe
 from tests.tools import require
 from tests.unit.machines import GIB, MIB, machine
 
@@ -33,9 +33,6 @@ AVAILABLE: Final = 65 << 10
 """What a node has in KiB: the memory that sutprobe leaves free, and a keep-awake thread's."""
 
 THP_BYTES: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-
-NOBODYS: Final = 61233
-"""A user without any process."""
 
 
 @pytest.fixture(params=SUTS)
