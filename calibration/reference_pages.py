@@ -33,7 +33,8 @@ from calibration.context.boot_rules import RULES as BOOT_RULES
 from calibration.exports.history import COLUMNS
 from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
-from calibration.judge.verdicts import NightVerdict
+from calibration.judge.night import Judgement
+from calibration.judge.nights_needed import NEEDED
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
 from calibration.measurements.table import Gridded
@@ -167,8 +168,13 @@ def records() -> Iterator[str]:
 
 
 def judgement() -> Iterator[str]:
-    """Yield the fields of a night's verdicts, limits, notifications, and of what moved the throughput."""
-    return _models("judgement", (NightVerdict, BaselineFile, Notification, Explanation), {})
+    """Yield the fields of a night's judgement, limits, notifications, and of what moved the throughput."""
+    return _models("judgement", (Judgement, BaselineFile, Notification, Explanation), {})
+
+
+def nights_needed() -> Iterator[str]:
+    """Yield from how many nights on what works."""
+    yield from _table(("Nights", "What works", "Why not earlier"), ((str(of), what, why) for of, what, why in NEEDED))
 
 
 def _models(
@@ -369,7 +375,7 @@ def kernel_parameters() -> Iterator[str]:
 
 SOURCES = (
     variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
-    figure_metrics, published_figures, exit_codes, advice, kernel_evidence, kernel_parameters,
+    figure_metrics, published_figures, exit_codes, advice, nights_needed, kernel_evidence, kernel_parameters,
 )  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 

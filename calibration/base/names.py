@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Abbreviated names: unique prefixes, and suggestions for unknown names."""
 
+import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Final
@@ -31,3 +32,8 @@ def not_one(given: str, found: Sequence[str], names: Collection[str], what: str)
         return InputError(f"unknown {what} {given!r}, did you mean {' or '.join(near)}?")
     known = f"expected {some_of(list(names), MAX_LISTED)}" if names else "none exists"
     return InputError(f"unknown {what} {given!r}, {known}")
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a natural sort key: t2 before t10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

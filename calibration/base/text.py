@@ -2,7 +2,8 @@
 r"""Make untrusted text safe to display.
 
 Terminals interpret control characters, and directional characters change how a line reads: both are shown as escapes
-such as ``\x1b`` or ``\u202e``. Escaping for reStructuredText is in ``calibration.report.filters``.
+such as ``\x1b`` or ``\u202e``. Escaping for reStructuredText is in ``calibration.report.rst``, for HTML in
+``calibration.report.html``.
 """
 
 import base64

@@ -2,15 +2,15 @@
 """Trust in a value: one of five words, and the single worst reason.
 
 ``on_target``: its half-width is within the target. ``near``: within three times the target, or interference moved it.
-``poor``: beyond that, or its samples fall into two groups. ``invalid``: the measurement does not answer its question.
-``observed``: it has no target, such as the longest gap.
+``poor``: beyond that, its interval promises less than 90 %, or its samples fall into two groups. ``invalid``: the
+measurement does not answer its question. ``observed``: it has no target, such as the longest gap.
 """
 
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, get_args
 
 from calibration.base.flags import FLAGS
-from calibration.base.statistics import Estimate
+from calibration.base.statistics import MIN_COVERAGE, Estimate
 from calibration.base.validity import Flag, flag
 
 Trust = Literal["on_target", "near", "poor", "invalid", "observed"]
@@ -31,10 +31,10 @@ class Judged(NamedTuple):
 def trust_of(value: Estimate) -> Judged:
     """Return the trust in *value* on its own."""
     trust, doubt = of_width(value.half_width, value.target_half_width)
-    if trust == "on_target" and not value.converged:
+    if trust != "observed" and (value.coverage or 0.0) < MIN_COVERAGE:  # narrow because it promises less
         trust, doubt = (
-            "near",
-            flag("NOT_CONVERGED", f"its interval has only {(value.coverage or 0) * 100:.0f} % coverage"),
+            "poor",
+            flag("NOT_CONVERGED", f"its interval has only {(value.coverage or 0.0) * 100:.0f} % coverage"),
         )
     doubts = [*value.flags, *([doubt] if doubt else ())]
     if value.flags and trust != "poor":

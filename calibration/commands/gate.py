@@ -127,10 +127,12 @@ def gate_command(
     when = None if night is None else night.date()
     found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
     judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
+    answers = [found.answers[sut].model_dump(mode="json") for sut in found.verdicts]
     with able_to(f"write to {output}"):
         output.mkdir(parents=True, exist_ok=True)
         (output / VERDICTS).write_text(
-            json.dumps({"night": str(found.night), "verdicts": judged}, indent=1) + "\n", encoding="utf-8"
+            json.dumps({"night": str(found.night), "verdicts": judged, "answers": answers}, indent=1) + "\n",
+            encoding="utf-8",
         )
     known = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
     given = {name: value for name, value in known.items() if value is not None}

@@ -32,9 +32,10 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
     if form == "json":
         click.echo(compared.model_dump_json(indent=1))
     elif form == "rst":
-        from calibration.report.comparison import render_comparison  # noqa: PLC0415 - as above
+        from calibration.report.comparison import comparison_page  # noqa: PLC0415 - as above
+        from calibration.report.rst import to_rst  # noqa: PLC0415 - as above
 
-        click.echo(render_comparison(compared), nl=False)
+        click.echo(to_rst(comparison_page(compared)), nl=False)
     else:
         from calibration.report.screens.comparison import print_comparison  # noqa: PLC0415 - as above
 
@@ -96,6 +97,8 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
     metavar="PATTERN",
     help="Accept only matching metrics, such as 'jitter.*'; repeatable.",
 )
+@click.option("--anyway", is_flag=True, help="Accept bounds that notice too little, too.")
+@click.option("--all", "everything", is_flag=True, help="Print every metric, not only headline metrics.")
 @click.option("--dry-run", is_flag=True, help="Print what would be accepted; write nothing.")
 def accept_command(
     *,
@@ -105,12 +108,15 @@ def accept_command(
     reason: str,
     scope: Literal["sut", "testbed", "platform"],
     metrics: tuple[str, ...],
+    anyway: bool,
+    everything: bool,
     dry_run: bool,
 ) -> None:
     """Accept a run as the baseline of later nights.
 
     RUN is as for calibration report. The width of the bounds follows the variation of the nights at that level
-    (docs/guide/judge.rst). They are stored with name and reason beside the runs (docs/results/references.rst).
+    (docs/guide/judge.rst). They are stored with name and reason beside the runs (docs/results/references.rst). Bounds
+    from fewer than ten nights, and those that would not notice a change that matters, are refused without --anyway.
     """
     from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
     from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - slow, and not needed for --help
@@ -119,9 +125,12 @@ def accept_command(
     paths = [find_run(results, run) for run in runs]
     proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
     for proposal in proposals:
-        print_proposal(proposal, sys.stdout)
+        print_proposal(proposal, sys.stdout, everything=everything)
     if all(proposal.acceptance is None for proposal in proposals):
         raise InputError("nothing can be accepted; the reasons are above")
+    weak = [f"{proposal.place.words}: {proposal.weakness}" for proposal in proposals if proposal.weakness is not None]
+    if weak and not (anyway or dry_run):
+        raise InputError(f"not accepted, it would notice too little: {'; '.join(weak)}. Accept it with --anyway")
     for proposal in proposals:
         if proposal.acceptance is not None:
             results = results_of(paths)

@@ -5,6 +5,7 @@ import csv
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from calibration.base.options import results_option
 from calibration.results.find import find_run
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run, stored_run
+
+if TYPE_CHECKING:
+    from calibration.judge.standing import Standings
 
 
 @click.command("show", epilog="Example: calibration show t1/sut1")
@@ -23,11 +27,10 @@ def show_command(run: str | None, results: Path) -> None:
 
     RUN is as for calibration report; by default it is the newest run.
     """
-    from calibration.references.library import library, results_of  # noqa: PLC0415 - slow, and not needed for --help
-    from calibration.report.show import print_run  # noqa: PLC0415 - as above
+    from calibration.report.show import print_run  # noqa: PLC0415 - slow, and not needed for --help
 
     path = find_run(results, run)
-    print_run(read_run(path), path, sys.stdout, library(results_of(path)))
+    print_run(read_run(path), path, sys.stdout)
 
 
 @click.command("report", epilog="Example: calibration report t1/sut1 --text")
@@ -51,19 +54,20 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
     written. Unreadable documents are reported and skipped, with exit code 1.
     """
-    from calibration.report.site import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.judge.standing import Standings, by_night  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.report.site import DOCS, build_site  # noqa: PLC0415 - as above
     from calibration.results.plain import PlainRow  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
         raise click.UsageError(f"--html cannot be combined with --{form}")
     whole = None if run is None or not Path(run).is_dir() else find_runs(Path(run))
     runs = whole or [find_run(results, run)]
-    unreadable = 0
+    unreadable, standings = 0, Standings()
     if form == "csv":
         click.echo(",".join(PlainRow._fields))
-    for item in runs:
+    for item in by_night(runs):
         try:
-            _render(item, form, full=full)
+            _render(item, form, standings, full=full)
         except InputError as error:
             if not whole:
                 raise
@@ -75,16 +79,14 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
         sys.exit(VERDICT_FAILED)
 
 
-def _render(run: Path, form: str | None, *, full: bool) -> None:
+def _render(run: Path, form: str | None, standings: "Standings", *, full: bool) -> None:
     """Render the page of *run*, or print it in one of the other forms."""
-    from calibration.references.library import library, results_of  # noqa: PLC0415 - as above
-    from calibration.report.page import render  # noqa: PLC0415 - as above
-    from calibration.report.rendering import render_run  # noqa: PLC0415 - as above
-    from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
+    from calibration.report.rendering import render_run, rendered  # noqa: PLC0415 - as above
+    from calibration.report.terminal import print_blocks  # noqa: PLC0415 - as above
     from calibration.results.plain import plain_document, rows  # noqa: PLC0415 - as above
 
     if form is None:
-        click.echo(render_run(run))
+        click.echo(render_run(run, standings))
         return
     stored = stored_run(run)
     if form == "csv":
@@ -92,4 +94,4 @@ def _render(run: Path, form: str | None, *, full: bool) -> None:
     elif form == "json":
         click.echo(json.dumps(plain_document(stored.document)))
     else:
-        print_page(render(stored, library(results_of(run))), sys.stdout, full=full)
+        print_blocks(rendered(stored, standings).blocks, sys.stdout, full=full)

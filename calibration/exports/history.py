@@ -84,7 +84,7 @@ COLUMNS: Final = (
 """Columns of the Parquet file, in order."""
 
 OF_RUNS: Final = """(SELECT *, row_number() OVER (PARTITION BY testbed, sut, night
-        ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1 AS for_night
+        ORDER BY status = 'complete' DESC, status <> 'not_begun' DESC, started_at DESC, directory DESC) = 1 AS for_night
     FROM (SELECT testbed, sut, directory, night, status, started_at FROM runs
           WHERE fault IS NULL AND status <> 'imported'))"""
 """Runs with whether they represent their night, as ``calibration.results.index_queries`` chooses them."""

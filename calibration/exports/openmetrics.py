@@ -18,9 +18,10 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from calibration.exports.families import PREFIX
 from calibration.exports.history import Value, values
-from calibration.judge.state import State
+from calibration.judge.answer import State, answers
+from calibration.judge.judged import JudgedNights
+from calibration.judge.night import read_nights
 from calibration.judge.verdicts import Check
-from calibration.report.lab_status import NightlyHistory, read_nights, standings
 from calibration.results.history import Sut
 
 WORST_OF: Final = "cpu"
@@ -57,17 +58,16 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     return text.decode()
 
 
-def _add_states(gauges: _Gauges, nights: NightlyHistory) -> set[Sut]:
+def _add_states(gauges: _Gauges, nights: JudgedNights) -> set[Sut]:
     """Add the states and failures of all SUTs; return the SUTs that are not gone."""
     present = set()
-    for standing in standings(nights):
-        sut = (standing.testbed, standing.sut)
+    for sut, answer in answers(nights).items():
         own: Labels = (("testbed", sut[0]), ("sut", sut[1]))
-        if standing.state != "gone":
+        if answer.state != "gone":
             present.add(sut)
         for state in get_args(State):
             meaning = "1 for the state of the SUT on the newest night, 0 for the others"
-            gauges[f"{PREFIX}_sut_state", "", meaning][*own, ("state", state)] = float(state == standing.state)
+            gauges[f"{PREFIX}_sut_state", "", meaning][*own, ("state", state)] = float(state == answer.state)
         failed = Counter(verdict.check for verdict in nights.of_sut.get(sut, ()) if verdict.outcome == "fail")
         for check in get_args(Check):
             meaning = "verdicts that fail on the newest night"

@@ -19,12 +19,12 @@ from calibration.base.errors import InputError
 from calibration.base.text import message
 from calibration.gates import rules
 from calibration.gates.night import Night, read_night
-from calibration.gates.rules import Result
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import declaration, registry
 from calibration.measurements.jitter import JitterValues
 from calibration.results.history import Sut
-from calibration.results.model import Measurement, RunDocument
+from calibration.results.model import RunDocument
+from calibration.results.run_checks import Result
 from calibration.results.store import read_run
 
 TESTBED_VARIABLE: Final = "${TESTBED}"
@@ -94,25 +94,16 @@ class CalibrationLibrary:
             raise SkipExecution(f"{sut} of {testbed} has no run on {self._night.night}")
         BuiltIn().set_test_variable("${RUN}", self._read(directory))
 
-    @keyword("the SUT met the inventory expectations")
-    def check_promises(self) -> None:
-        """Fail unless the SUT met all expectations of the inventory when the run began."""
-        require(rules.check_promises(_run()))
-
-    @keyword("all settings were restored")
-    def check_settings_restored(self) -> None:
-        """Fail unless all settings changed by the run were restored."""
-        require(rules.check_settings_restored(_run()))
-
-    @keyword("memory and links had no errors")
-    def check_errors(self) -> None:
-        """Fail if the SUT counted errors of memory or PCIe links during the run; skip the gate if it counts none."""
-        require(rules.check_errors(_run()))
-
-    @keyword("everything planned was measured and is valid")
-    def check_completeness(self) -> None:
-        """Fail unless everything planned was measured and is valid."""
-        require(rules.check_completeness(_run()))
+    @keyword("SUT ${sut} of testbed ${testbed} may be tested")
+    def may_be_tested(self, sut: str, testbed: str) -> None:
+        """Fail unless the SUT may be tested, with the answer on it; skip the gate if that is unknown."""
+        answer = self._night.answers[testbed, sut]
+        text = message(answer.text)
+        if answer.test == "no":
+            raise AssertionError(text)
+        if answer.test == "unknown":
+            raise SkipExecution(text)
+        BuiltIn().set_test_message(text)
 
     @keyword("the checks ${checks} pass on SUT ${sut} in testbed ${testbed}")
     def check_verdicts(self, checks: str, sut: str, testbed: str) -> None:
@@ -120,32 +111,24 @@ class CalibrationLibrary:
         names = checks.split(", ")
         require(rules.check_verdicts(self._verdicts((testbed, sut), names)), f"no verdict of {' or '.join(names)}")
 
-    @keyword("every metric of ${kind} is within its limits")
-    def check_limits(self, kind: str) -> None:
-        """Fail if a valid metric of a measurement kind is out of its limits."""
-        self._check_limits(_valid_measurements(_run(), kind))
+    @keyword("every metric of ${kind} is within its limits on SUT ${sut} in testbed ${testbed}")
+    def check_limits(self, kind: str, sut: str, testbed: str) -> None:
+        """Fail if a metric of a measurement kind is out of its limits."""
+        if kind not in registry():
+            raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
+        self._check_limits((testbed, sut), f"{kind}.", f"the run has no {declaration(kind).title.lower()}")
 
     @keyword("jitter of isolated CPUs is within its limits")
     def check_jitter(self) -> None:
         """Fail if a jitter metric of an isolated CPU is out of its limits; other CPUs are for comparison only."""
-        run = _run()
-        measurements = _valid_measurements(run, "jitter")
-        isolated = [
-            measurement
-            for measurement in measurements
-            if isinstance(measurement.values, JitterValues) and measurement.values.isolated
-        ]
-        if not isolated:
-            reasons = [omitted.reason for omitted in run.not_measured if omitted.kind == "jitter"]
-            raise SkipExecution(f"no isolated CPU was measured: {'; '.join(reasons) or 'none is isolated'}")
-        self._check_limits(isolated)
+        document = _run()
+        values = [item.values for item in document.measurements if isinstance(item.values, JitterValues)]
+        isolated = tuple(f"jitter.cpu{jitter.cpu}." for jitter in values if jitter.isolated)
+        self._check_limits((document.run.testbed, document.run.sut), isolated, "the run measured no isolated CPU")
 
-    def _check_limits(self, measurements: Sequence[Measurement]) -> None:
-        run = _run().run
-        verdicts = self._verdicts((run.testbed, run.sut), ["limits"])
-        if not verdicts:
-            raise SkipExecution("no verdict of limits")
-        require(rules.check_limits(measurements, verdicts))
+    def _check_limits(self, sut: Sut, metrics: str | tuple[str, ...], empty: str) -> None:
+        verdicts = [verdict for verdict in self._verdicts(sut, ["limits"]) if verdict.metric.startswith(metrics)]
+        require(rules.check_verdicts(verdicts), empty)
 
     def _verdicts(self, sut: Sut, checks: Sequence[str]) -> list[NightVerdict]:
         return [verdict for verdict in self._night.verdicts[sut] if verdict.check in checks]
@@ -157,22 +140,6 @@ def _run() -> RunDocument:
     if not isinstance(run, RunDocument):
         raise InputError("no run: begin the gate with 'Given the run of SUT ${SUT} in testbed ${TESTBED}'")
     return run
-
-
-def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
-    """Return the run's valid measurements of a kind; skip the gate with the reasons if there is none."""
-    if kind not in registry():
-        raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
-    found = [measurement for measurement in run.measurements if measurement.kind == kind]
-    valid = [measurement for measurement in found if measurement.validity.valid]
-    if not valid:
-        reasons = [
-            flag.reason for measurement in found for flag in measurement.validity.flags if flag.severity == "invalid"
-        ]
-        reasons += [omitted.reason for omitted in run.not_measured if omitted.kind in {kind, "run"}]
-        what = declaration(kind).title
-        raise SkipExecution(f"no valid metric of {what}: {'; '.join(reasons) or 'unknown reason'}")
-    return valid
 
 
 def require(results: Iterable[Result], empty: str = "nothing to check") -> None:

@@ -6,18 +6,16 @@ Test Tags           limits    verdicts
 
 
 *** Test Cases ***
-Jitter Of Isolated Cores Is Within Limits
+Jitter Of Isolated CPUs Within Limits
     [Documentation]    The operating system must not disturb a core that forwards packets.
     [Tags]    jitter
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then jitter of isolated CPUs is within its limits
 
-Each Entry Of The Latency Matrix Is Within Limits
+Latency Matrix Within Limits
     [Tags]    matrices
-    Given the run of SUT ${SUT} in testbed ${TESTBED}
-    Then every metric of latency_matrix is within its limits
+    Then every metric of latency_matrix is within its limits on SUT ${SUT} in testbed ${TESTBED}
 
-Each Entry Of The Bandwidth Matrix Is Within Limits
+Bandwidth Matrix Within Limits
     [Tags]    matrices
-    Given the run of SUT ${SUT} in testbed ${TESTBED}
-    Then every metric of bandwidth_matrix is within its limits
+    Then every metric of bandwidth_matrix is within its limits on SUT ${SUT} in testbed ${TESTBED}

@@ -26,8 +26,8 @@ from calibration.base.places import SHARE
 from calibration.base.text import message, visible
 from calibration.context.cpuinfo import identity, parse_cpuinfo
 from calibration.gates.library import require
-from calibration.gates.rules import Result
 from calibration.results.model import RunDocument
+from calibration.results.run_checks import Result
 from calibration.runner.blanking import blank
 
 INVENTORY_TIMEOUT_S: Final = 60.0

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,24 +14,30 @@ from calibration.base.files import read_given
 from calibration.base.gc_pause import paused_collector
 from calibration.base.model import fault_of
 from calibration.base.names import pick
+from calibration.judge.answer import Answer
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import Sut
 from calibration.results.layout import run_directory
 
+if TYPE_CHECKING:
+    from calibration.judge.night import Judgement
+
 
 class _Judged(BaseModel):
-    """The verdicts in the output of ``calibration judge --json``."""
+    """The verdicts and answers in the output of ``calibration judge --json``."""
 
     verdicts: tuple[NightVerdict, ...]
+    answers: tuple[Answer, ...]
 
 
 @dataclass(frozen=True)
 class Night:
-    """The verdicts of one night by SUT, sorted by testbed and name."""
+    """The verdicts of one night by SUT, sorted by testbed and name, and the answers on these SUTs."""
 
     results: Path
     night: date
     verdicts: Mapping[Sut, Sequence[NightVerdict]]
+    answers: Mapping[Sut, Answer]
 
     def run_of(self, sut: Sut) -> Path | None:
         """Return the directory of tonight's run of *sut*; ``None`` if there is none."""
@@ -54,7 +61,8 @@ def read_night(
     The verdicts come from the file *verdicts*, the output of ``calibration judge --json``, or are computed here. Raises
     ``InputError`` if there are none, or the file is invalid or of another night.
     """
-    found = _judged(results, night) if verdicts is None else _read(verdicts, night)
+    judged = _judged(results, night) if verdicts is None else _read(verdicts, night)
+    found = judged.verdicts
     if not found:
         raise InputError(f"no verdicts {'tonight' if night is None else f'on {night}'}")
     if testbed is not None:
@@ -65,21 +73,22 @@ def read_night(
     for run in found:
         if testbed in {None, run.testbed} and sut in {None, run.sut}:
             kept.setdefault((run.testbed, run.sut), []).append(run)
-    return Night(results=results, night=found[0].night, verdicts=dict(sorted(kept.items())))
+    answers = {(answer.testbed, answer.sut): answer for answer in judged.answers}
+    return Night(results, found[0].night, dict(sorted(kept.items())), answers)
 
 
-def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
+def _judged(results: Path, night: date | None) -> "Judgement":
     from calibration.judge.night import judge_night  # noqa: PLC0415 - slow, and not needed for a given file
 
-    return judge_night(results, night).verdicts
+    return judge_night(results, night)
 
 
-def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
+def _read(path: Path, night: date | None) -> _Judged:
     try:
-        found = _Judged.model_validate_json(read_given(path)).verdicts
+        found = _Judged.model_validate_json(read_given(path))
     except ValidationError as error:
         raise InputError(f"{path}: not the output of calibration judge --json: {fault_of(error)}") from error
-    nights = sorted({verdict.night for verdict in found})
+    nights = sorted({verdict.night for verdict in found.verdicts})
     if len(nights) > 1 or (night is not None and nights not in ([], [night])):
         wanted = "one night" if night is None else night
         raise InputError(f"{path}: verdicts of {', '.join(map(str, nights))}, expected those of {wanted}")

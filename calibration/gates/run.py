@@ -43,6 +43,12 @@ class GateOutcome(NamedTuple):
     message: str
     verdicts: bool
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Testbed and SUT."""
+        testbed, _, sut = self.sut.partition(" / ")
+        return testbed, sut
+
 
 def run_gates(
     output: Path, variables: dict[str, Path], gates: Iterable[Path] = (), *, night: date | None = None
@@ -139,7 +145,7 @@ def print_summary(tested: list[GateOutcome], title: str, output: Path) -> None:
     for gate, count in counts.items():
         click.echo(f"  {visible(gate):{width}}  {count['PASS']:>6}  {count['FAIL']:>6}  {count['SKIP']:>7}")
     _print_alike("Failed", [test for test in tested if test.status == "FAIL"])
-    _print_alike("Skipped, which is no pass", [test for test in tested if test.status == "SKIP"])
+    _print_alike("Skipped (does not count as passed)", [test for test in tested if test.status == "SKIP"])
     click.echo(f"\n{output / 'log.html'} has every step, {output / 'xunit.xml'} is for CI.")
 
 

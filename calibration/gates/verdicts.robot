@@ -6,13 +6,38 @@ Test Tags           verdicts
 
 
 *** Test Cases ***
-Nothing That Was There Before Is Missing
-    [Documentation]    SUTs and metrics of earlier nights are there tonight, all files of the SUT can be read, and it was
-    ...    restored.
-    [Tags]    completeness
-    Then the checks missing, unreadable, restored pass on SUT ${SUT} in testbed ${TESTBED}
+May We Test
+    [Documentation]    The answer on the SUT: the state of the machine, since when, what changed with it, what to do.
+    [Tags]    answer
+    Then SUT ${SUT} of testbed ${TESTBED} may be tested
 
-Every Metric Is Within Limits
+Run Complete And Valid
+    [Documentation]    Everything planned was measured and is valid.
+    [Tags]    completeness
+    Then the checks complete pass on SUT ${SUT} in testbed ${TESTBED}
+
+Nothing Missing Since Earlier Nights
+    [Documentation]    SUTs and metrics of earlier nights are there tonight, and all files of the SUT can be read.
+    [Tags]    completeness
+    Then the checks missing, unreadable pass on SUT ${SUT} in testbed ${TESTBED}
+
+SUT Matches Inventory
+    [Documentation]    Kernel, kernel arguments, isolated CPUs, the expected state and other declared expectations, as
+    ...    found at the start. What cannot exist on the SUT is noted.
+    [Tags]    context
+    Then the checks inventory pass on SUT ${SUT} in testbed ${TESTBED}
+
+Settings Restored
+    [Documentation]    Every setting that the run changed is as before.
+    [Tags]    context
+    Then the checks restored pass on SUT ${SUT} in testbed ${TESTBED}
+
+No Memory Or Link Errors
+    [Documentation]    A corrected error costs time: what was measured is not what the machine can do.
+    [Tags]    errors
+    Then the checks errors pass on SUT ${SUT} in testbed ${TESTBED}
+
+Every Metric Within Limits
     [Tags]    limits
     Then the checks limits pass on SUT ${SUT} in testbed ${TESTBED}
 
@@ -24,7 +49,7 @@ No Level Has Drifted
     [Tags]    drift
     Then the checks drift pass on SUT ${SUT} in testbed ${TESTBED}
 
-Every Metric Has Its Usual Spread
+Night To Night Spread Unchanged
     [Tags]    drift
     Then the checks spread pass on SUT ${SUT} in testbed ${TESTBED}
 
@@ -32,6 +57,6 @@ No Metric Flips Between Two Levels
     [Tags]    drift
     Then the checks bimodal pass on SUT ${SUT} in testbed ${TESTBED}
 
-The SUT Is Like The Others Of Its Testbed
+SUT Like The Others Of Its Testbed
     [Tags]    homogeneity
     Then the checks homogeneity pass on SUT ${SUT} in testbed ${TESTBED}

@@ -262,6 +262,17 @@ class Baselines:
         return self.files[path]
 
 
+class NoBaselines(Baselines):
+    """Nothing is accepted."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
+        del place
+        return ()
+
+
 def _places(sut: Sut, facts: Mapping[str, str]) -> Iterator[Place]:
     """Yield the places that may have bounds for *sut*, highest precedence last."""
     if platform_of(facts) is not None:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Create baselines: bounds for each metric of a run, from all nights at its current level."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from calibration.base.errors import InputError
+from calibration.base.units import plural
 from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,
@@ -22,6 +23,7 @@ from calibration.judge.baseline_files import (
 )
 from calibration.judge.drift import analyse
 from calibration.judge.prediction import (
+    ENOUGH_NIGHTS,
     OUTSIDE,
     Level,
     NightlyHistory,
@@ -30,6 +32,9 @@ from calibration.judge.prediction import (
     level_of,
     predict,
 )
+from calibration.judge.tolerances import Tolerances, read_tolerances
+from calibration.judge.words import share
+from calibration.measurements import row_of
 from calibration.results.history import History, NightRun, Series
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
@@ -46,11 +51,28 @@ class NotAccepted(NamedTuple):
     reason: str
 
 
+MAX_TOLERANCES: Final = 5.0
+"""Bounds of a headline metric this many tolerances wide notice nothing that matters."""
+
+
+class Noticed(NamedTuple):
+    """The smallest change of a metric that its bounds notice, and its tolerance, both relative."""
+
+    metric: str
+    change: float
+    tolerance: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether a change that matters is noticed."""
+        return self.change <= MAX_TOLERANCES * self.tolerance
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A proposed acceptance for one place: ``before`` has the bounds in force until then, ``notes`` are for people.
 
-    ``acceptance`` is ``None`` if no metric can be accepted.
+    ``acceptance`` is ``None`` if no metric can be accepted. ``noticed`` has the metrics with a level.
     """
 
     place: Place
@@ -58,6 +80,27 @@ class Proposal:
     before: dict[str, Bounds]
     refused: tuple[NotAccepted, ...]
     notes: tuple[str, ...]
+    noticed: tuple[Noticed, ...]
+
+    @property
+    def headlines(self) -> list[Noticed]:
+        """What is noticed in headline metrics."""
+        return [item for item in self.noticed if row_of(item.metric).record is not None]
+
+    @property
+    def weakness(self) -> str | None:
+        """Why the baseline would notice too little; ``None`` if it is good."""
+        if self.acceptance is None:
+            return None
+        nights = max(bounds.nights for bounds in self.acceptance.bounds.values()) // len(self.acceptance.accepted)
+        if nights < ENOUGH_NIGHTS:
+            return f"{nights} of {ENOUGH_NIGHTS} nights so far"
+        blind = [item for item in self.headlines if not item.enough]
+        if blind:
+            worst = max(blind, key=lambda item: item.change / item.tolerance)
+            what = f"{len(blind)} of {plural(len(self.headlines), 'headline metric')}"
+            return f"{what} would change unnoticed, {worst.metric} by up to {share(worst.change)}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -180,7 +223,16 @@ def _proposal(
         before=Baselines(results).before(place, newest),
         refused=tuple(refused),
         notes=tuple(_notes(place, runs)),
+        noticed=tuple(_noticed(bounds, read_tolerances(results))),
     )
+
+
+def _noticed(bounds: Mapping[str, Bounds], tolerances: Tolerances) -> Iterator[Noticed]:
+    """Yield the smallest change that each of *bounds* on both sides of a level notices."""
+    for metric, found in bounds.items():
+        if found.lower is not None and found.upper is not None and found.value:
+            ends = (abs(end / found.value - 1) for end in (found.lower, found.upper))
+            yield Noticed(metric, max(ends), tolerances.fraction(metric))
 
 
 def _name(run: NightRun) -> RunName:

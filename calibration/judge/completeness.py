@@ -8,11 +8,8 @@ from typing import Final
 import numpy as np
 
 from calibration.judge.rows import SeriesNight
-from calibration.judge.verdicts import NightVerdict
+from calibration.judge.verdicts import RUN, NightVerdict
 from calibration.results.history import History, NightRun, Series, Sut
-
-RUN: Final = "run"
-"""Used in place of a metric if the whole run is missing."""
 
 NO_VALUE: Final = "no valid value this night: "
 """Begins the reason of a missing metric."""
@@ -24,16 +21,14 @@ MAX_REASONS: Final = 3
 def judge_run(
     history: History, sut: Sut, rows: Sequence[SeriesNight], run: NightRun | None, indices: Sequence[int]
 ) -> NightVerdict:
-    """Return whether *sut* was measured tonight: its *run* exists, has values, and is complete.
+    """Return whether *sut* was measured tonight: its *run* exists and has values.
 
     *rows* are its expected series, *indices* those of all series that it ever had.
     """
     night = history.nights[-1]
     row = SeriesNight(Series(*sut, RUN, "", "lower"), night, run.run_id if run else None)
     if run is not None and any(row.value is not None for row in rows):
-        if run.status == "complete" or any(row.value is None for row in rows):
-            return row.verdict("missing", "pass", f"run {run.run_id} is {run.status}")
-        return row.verdict("missing", "fail", f"the run is {run.status}: {_reasons(run, '')}", since=night)
+        return row.verdict("missing", "pass", f"run {run.run_id} is {run.status}")
     damaged = [
         damaged.file for damaged in history.unreadable if (damaged.testbed, damaged.sut, damaged.night) == (*sut, night)
     ]

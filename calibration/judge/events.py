@@ -34,12 +34,14 @@ class Event(Model):
     def has(self, verdict: NightVerdict) -> bool:
         """Return whether *verdict* belongs to this event."""
         return (
-            f"{verdict.testbed}/{verdict.sut}" in self.suts
+            self.covers(f"{verdict.testbed}/{verdict.sut}", verdict.since)
             and verdict.outcome in {"fail", "noted"}
             and verdict.check != "homogeneity"
-            and verdict.since is not None
-            and abs(verdict.since - self.night) <= SAME_NIGHT
         )
+
+    def covers(self, sut: str, since: date | None) -> bool:
+        """Return whether what began at *sut* on the night *since* belongs to this event."""
+        return sut in self.suts and since is not None and abs(since - self.night) <= SAME_NIGHT
 
 
 def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:

@@ -18,7 +18,6 @@ from calibration.base.gc_pause import paused_collector
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.names import not_one
-from calibration.base.units import plural
 from calibration.formats.throughput import Measured, Throughput
 from calibration.judge.association import (
     FALSE_CLAIMS,
@@ -130,13 +129,14 @@ class ExplainedTest(Model):
 class Explanation(Model):
     """The answer for all tests.
 
-    ``false_claims`` is the probability of any claim in a lab where nothing follows the calibration, by that many
-    ``shifts`` of the dates; with 0 there are too few nights, and nothing is claimed. ``skipped`` counts results without
-    a value, by what they are.
+    ``nights`` counts those with throughput and calibration, at the SUT with most of them. ``false_claims`` is the
+    probability of any claim in a lab where nothing follows the calibration, by that many ``shifts`` of the dates; with
+    0 there are too few nights, and nothing is claimed. ``skipped`` counts results without a value, by what they are.
     """
 
     first: date
     last: date
+    nights: int
     false_claims: float
     shifts: int
     skipped: dict[str, int]
@@ -207,8 +207,8 @@ class _Key(NamedTuple):
 class _Lab:
     """Everything of a lab that is needed to answer for one change.
 
-    ``days`` are the nights, as ordinals, on which a place was tested while it was calibrated (``_days``). ``found`` are
-    the occurrences with the candidates they were made from.
+    ``days`` are the nights, as ordinals, on which a place was tested while it was calibrated (``_inner``). ``found``
+    are the occurrences with the candidates they were made from.
     """
 
     places: Mapping[Place, tuple[Sut, ...]]
@@ -248,12 +248,14 @@ def explained(throughput: Throughput, places: Mapping[Place, tuple[Sut, ...]], c
     tests = _tests(throughput)
     bound = bound_of(sum(int(np.isfinite(test.values).sum()) for test in tests))
     changes = changes_of([test.values for test in tests], bound)
-    lab = _Lab(places, calibration, tests, changes, _days(tests, places, calibration))
+    days = _days(tests, places, calibration)
+    lab = _Lab(places, calibration, tests, changes, {place: _inner(own) for place, own in days.items()})
     _find_events(lab)
     associated = _associated(lab)
     return Explanation(
         first=date.fromordinal(min(int(test.days[0]) for test in tests)),
         last=date.fromordinal(max(int(test.days[-1]) for test in tests)),
+        nights=max(map(len, days.values()), default=0),
         false_claims=FALSE_CLAIMS,
         shifts=associated.shifts,
         skipped=dict(throughput.skipped),
@@ -289,10 +291,7 @@ def _nightly(row: Measured) -> tuple[Integers, Floats]:
 def _days(
     tests: Sequence[_Test], places: Mapping[Place, tuple[Sut, ...]], calibration: Calibration
 ) -> dict[Place, Integers]:
-    """Return the nights of each place while one of its SUTs was calibrated, without the first and the last.
-
-    No change is found there, so that leaving them in would make coincidences seem rarer than they are.
-    """
+    """Return the nights of each place while one of its SUTs was calibrated."""
     days: dict[Place, list[Integers]] = {place: [] for place in places}
     for test in tests:
         for place, values in zip(test.places, test.values, strict=True):
@@ -303,9 +302,16 @@ def _days(
         all_days = np.unique(np.concatenate(own))
         first = min((night.toordinal() for night, _ in nights), default=0)
         last = max((night.toordinal() for _, night in nights), default=-1)
-        calibrated = all_days[(all_days >= first) & (all_days <= last)]
-        found[place] = calibrated[FIRST_REFERENCE : len(calibrated) - MIN_SIDE + 1]
+        found[place] = all_days[(all_days >= first) & (all_days <= last)]
     return found
+
+
+def _inner(days: Integers) -> Integers:
+    """Return *days* without the first and the last.
+
+    No change is found there, so that leaving them in would make coincidences seem rarer than they are.
+    """
+    return days[FIRST_REFERENCE : len(days) - MIN_SIDE + 1]
 
 
 def _find_events(lab: _Lab) -> None:
@@ -386,7 +392,7 @@ def _date(test: _Test, column: int) -> date:
 
 def _why_not(lab: _Lab, place: Place, values: int) -> str | None:
     if values < MIN_VALUES:
-        return f"{plural(values, 'night')} with a value, {MIN_VALUES} are needed to find a change"
+        return f"too few nights to find a change: {values} of {MIN_VALUES} so far"
     if not lab.places[place]:
         return "not calibrated: no such SUT in the results"
     if not len(lab.days[place]):

@@ -5,6 +5,7 @@ Everything is judged as known on that night: later nights are ignored, and a bas
 accepted run.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
@@ -17,23 +18,25 @@ from numpy.typing import NDArray
 from calibration.base.errors import InputError
 from calibration.base.gc_pause import paused_collector
 from calibration.base.model import Model
-from calibration.judge.baseline_files import Baselines, facts_of
+from calibration.judge.answer import Answer, answers
+from calibration.judge.baseline_files import Baselines, NoBaselines, facts_of
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.completeness import RUN, judge_metric, judge_run
+from calibration.judge.completeness import judge_metric, judge_run
 from calibration.judge.drift import Analysis, analyse
-from calibration.judge.events import Event, find_events
+from calibration.judge.events import Event
 from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.judged import JudgedNights
 from calibration.judge.night_limits import judge_value
 from calibration.judge.rows import SeriesNight, rows_of
 from calibration.judge.stability import Stability
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
-from calibration.judge.verdicts import ContextChange, NightVerdict, unreadable
-from calibration.judge.verdicts import failed as failed_verdict
+from calibration.judge.verdicts import RUN, ContextChange, NightVerdict, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.results.find import pick_sut
-from calibration.results.history import History, Recorded, Series, Sut, Unreadable
-from calibration.results.index import read_history
+from calibration.results.history import History, NightRun, Recorded, Series, Sut, Unreadable
+from calibration.results.index import history_of, read_history
+from calibration.results.model import RunDocument
 from calibration.results.nights import REDATE
 
 EXPECTED_NIGHTS: Final = 30
@@ -42,11 +45,12 @@ then forgotten."""
 
 
 class Judgement(Model):
-    """All verdicts of a night, by testbed and SUT, and the events shared by several SUTs."""
+    """All verdicts of a night, by testbed and SUT, the events shared by several SUTs, and the answer on each SUT."""
 
     night: date
     verdicts: tuple[NightVerdict, ...]
     events: tuple[Event, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -62,8 +66,42 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
     """
     history = read_history(results, until=night)
     check_night(history, results, night)
+    return judgement_of(_judged(results, history))
+
+
+def read_nights(results: Path) -> JudgedNights | None:
+    """Return the nights of the documents in *results*; ``None`` if there are none."""
+    history = read_history(results)
+    return _judged(results, history) if history.nights else None
+
+
+def judge_testbed(results: Path, testbed: str, *, sut: str | None, night: date) -> JudgedNights:
+    """Return the nights of a *testbed* in *results*, or of one of its SUTs, as known on *night*.
+
+    Raises like ``read_history``.
+    """
+    return _judged(results, read_history(results, testbed=testbed, sut=sut, until=night))
+
+
+def judge_alone(document: RunDocument) -> JudgedNights:
+    """Return the night of *document*, judged by what it says itself."""
+    history = history_of(document)
+    return judge_history(history, analyse(history.values), NoBaselines(), Waivers(), Tolerances())
+
+
+def _judged(results: Path, history: History) -> JudgedNights:
     analyses = analyse(history.values)
     return judge_history(history, analyses, Baselines(results), read_waivers(results), read_tolerances(results))
+
+
+def judgement_of(nights: JudgedNights) -> Judgement:
+    """Return the judgement of the last of *nights*."""
+    return Judgement.model_construct(
+        night=nights.night,
+        verdicts=tuple(nights.verdicts),
+        events=nights.events,
+        answers=tuple(answers(nights).values()),
+    )
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
@@ -73,8 +111,12 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
     """
     sut = pick_sut(sut, sorted({f"{verdict.testbed}/{verdict.sut}" for verdict in judgement.verdicts}))
     verdicts = tuple(verdict for verdict in judgement.verdicts if f"{verdict.testbed}/{verdict.sut}" == sut)
-    events = tuple(event for event in judgement.events if sut in event.suts)
-    return Judgement.model_construct(night=judgement.night, verdicts=verdicts, events=events)
+    return Judgement.model_construct(
+        night=judgement.night,
+        verdicts=verdicts,
+        events=tuple(event for event in judgement.events if sut in event.suts),
+        answers=tuple(answer for answer in judgement.answers if f"{answer.testbed}/{answer.sut}" == sut),
+    )
 
 
 def check_night(history: History, results: Path, night: date | None) -> None:
@@ -96,8 +138,8 @@ def judge_history(
     baselines: Baselines,
     waivers: Waivers,
     tolerances: Tolerances,
-) -> Judgement:
-    """Return the judgement of the last night of *history*, whose series have the *analyses*.
+) -> JudgedNights:
+    """Return the nights of *history*, whose series have the *analyses*, with the verdicts of the last one.
 
     If the lab's tolerances cannot be read, the defaults apply and each SUT fails with the reason.
     """
@@ -112,8 +154,7 @@ def judge_history(
         suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
         verdicts += [unreadable(sut, TOLERANCES_FILE, tolerances.fault, night, run_ids.get(sut)) for sut in suts]
     verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: a SUT's own verdicts stay first
-    judged = tuple(waivers.applied(verdicts, night, run_ids))
-    return Judgement.model_construct(night=night, verdicts=judged, events=find_events(judged))
+    return JudgedNights(history, analyses, tuple(waivers.applied(verdicts, night, run_ids)), tolerances, baselines)
 
 
 def _damaged(damaged: Unreadable, night: date, run_ids: Mapping[Sut, str]) -> NightVerdict:
@@ -163,8 +204,8 @@ def _verdicts(
         for file, reason in accepted.faults:
             yield unreadable(sut, file, reason, night, run_id)
         rows = rows_of(history, [index for index in indices if expected[index]], run_id)
-        if run is not None and run.unrestored is not None:
-            yield failed_verdict(sut, RUN, "restored", run.unrestored, night=night, run_id=run_id)
+        if run is not None:
+            yield from _run_checks(history, run)
         if run is not None or rows:
             yield judge_run(history, sut, rows, run, indices)
         measured = any(row.value is not None for row in rows)
@@ -190,6 +231,22 @@ def _verdicts(
             row = SeriesNight(Series(*sut, metric, "", "lower"), night, run_id)
             bound = (recorded.lower, recorded.upper)
             yield row.verdict("limits", "fail", recorded.reason, bound=bound, since=night)
+
+
+def _run_checks(history: History, run: NightRun) -> Iterator[NightVerdict]:
+    """Yield the checks of *run*, that of the last night, on its own."""
+    sut = run.testbed, run.sut
+    row = SeriesNight(Series(*sut, RUN, "", "lower"), run.night, run.run_id)
+    for check in history.run_checks.get(sut, ()):
+        more = f"; and {len(check.texts) - 1} more" if len(check.texts) > 1 else ""
+        since = _failing_since(history.runs[sut], check.name) if check.outcome == "fail" else None
+        yield row.verdict(check.name, check.outcome, f"{check.texts[0]}{more}", since=since)
+
+
+def _failing_since(runs: Mapping[date, NightRun], check: str) -> date:
+    """Return the first night since which *check* fails in all *runs*."""
+    failing = itertools.takewhile(lambda night: check in runs[night].failed, sorted(runs, reverse=True))
+    return min(failing)
 
 
 def _column(column: dict[date, int], night: date) -> int:

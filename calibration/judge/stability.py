@@ -7,7 +7,6 @@ from datetime import date
 from math import hypot, isfinite
 from typing import Literal
 
-from calibration.base.units import plural
 from calibration.judge.baseline_files import AcceptedLevel
 from calibration.judge.detector import MIN_VALUES
 from calibration.judge.drift import Analysis, DriftChange
@@ -32,7 +31,7 @@ class Stability:
     def verdicts(self) -> Iterator[NightVerdict]:
         """Yield whether level and spread are unchanged, and whether there is one level."""
         if self.count < MIN_VALUES:
-            reason = f"measured on {plural(self.count, 'night')}, {MIN_VALUES} are needed"
+            reason = f"{self.count} of {MIN_VALUES} nights so far"
             unit, analysis, verdict = self.row.series.unit, self.analysis, self.row.verdict
             yield verdict("drift", "no_reference", reason, value=finite(analysis.level), unit=unit)
             yield verdict("spread", "no_reference", reason, value=finite(analysis.spread), unit="fraction")

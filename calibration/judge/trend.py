@@ -6,17 +6,27 @@ Avoids slow imports: the answer takes less than a second even for a store of yea
 
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from calibration.base.errors import InputError
 from calibration.base.names import pick
 from calibration.judge.baseline_files import Baseline, Baselines, facts_of
 from calibration.judge.causes import context_changes
+from calibration.judge.detector import Floats
 from calibration.judge.drift import Analysis, analyse
+from calibration.judge.tolerances import read_tolerances
 from calibration.judge.verdicts import ContextChange
 from calibration.results.find import pick_sut, suts_of
 from calibration.results.history import NightRun, Series
 from calibration.results.index import read_history
+
+MIN_STEP: Final = 2
+"""Nights that make a step: one alone is an outlier."""
+
+MIN_SIGMAS: Final = 4.0
+"""Standard deviations of the nights before from which a step is seen."""
 
 
 class TrendNight(NamedTuple):
@@ -36,13 +46,25 @@ class TrendNight(NamedTuple):
     fault: str | None
 
 
+class Step(NamedTuple):
+    """The newest nights, from the column ``night`` on, are elsewhere than those before: too few to call it a level.
+
+    ``before`` and ``after`` are medians.
+    """
+
+    night: int
+    before: float
+    after: float
+
+
 class Trend(NamedTuple):
-    """All nights of one metric of one SUT."""
+    """All nights of one metric of one SUT. ``step`` is seen in its newest nights, beside what ``analysis`` found."""
 
     series: Series
     nights: tuple[TrendNight, ...]
     analysis: Analysis
     reference: Baseline | None
+    step: Step | None
 
 
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
@@ -89,4 +111,24 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
             )
         )
         before = run if known else before
-    return Trend(history.series[row], tuple(nights), analyse(history.values[row : row + 1])[0], reference)
+    analysis = analyse(history.values[row : row + 1])[0]
+    step = newest_step(history.values[row], analysis.first, read_tolerances(results).fraction(metric))
+    return Trend(history.series[row], tuple(nights), analysis, reference, step)
+
+
+def newest_step(values: Floats, first: int, tolerance: float) -> Step | None:
+    """Return the step of the newest of *values* since the column *first*; ``None`` if there is none.
+
+    All of them are beyond *tolerance*, and far from the spread of those before, which are more.
+    """
+    (known,) = np.nonzero(np.isfinite(values))
+    known = known[known >= first]
+    found = None
+    for count in range(MIN_STEP, (len(known) + 1) // 2):
+        before, after = values[known[:-count]], values[known[-count:]]
+        level, other = float(np.median(before)), float(np.median(after))
+        beyond = max(tolerance * abs(level), MIN_SIGMAS * float(np.std(before)))
+        side = 1.0 if other > level else -1.0
+        if bool(np.all(side * (after - level) > beyond)):
+            found = Step(int(known[-count]), level, other)
+    return found

@@ -2,19 +2,35 @@
 """Verdicts of a night: the result of one check of one metric of one SUT."""
 
 from datetime import date
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from calibration.base.model import Model
 
 Check = Literal[
-    "limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable", "restored"
+    "unreadable",
+    "restored",
+    "inventory",
+    "errors",
+    "complete",
+    "missing",
+    "limits",
+    "drift",
+    "homogeneity",
+    "consistency",
+    "spread",
+    "bimodal",
 ]
-"""``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``spread``: the
-night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two. ``homogeneity``: it
-agrees with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another metric of the run.
-``missing``: tonight has a valid value. ``unreadable``: a file of the results cannot be read (a run document of any
-night, a baseline or the waivers); this check only fails. ``restored``: the settings of the SUT are as before the run;
-this check only fails, too."""
+"""The checks, those about a whole run first, then the most informative of a metric.
+
+``unreadable``: a file of the results cannot be read (a run document of any night, a baseline or the waivers); this
+check only fails. Of the run on its own (``calibration.results.run_checks``): ``restored``, the settings of the SUT are
+as before it; ``inventory``, the SUT met what the inventory expects of it; ``errors``, it counted no errors of memory or
+links; ``complete``, everything planned was measured and is valid. ``missing``: tonight has a valid value.
+``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``homogeneity``: it agrees
+with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another metric of the run.
+``spread``: the night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two."""
+
+CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
 """``noted``: changed, but within the tolerance or for the better. ``no_reference``: there is no baseline or too little
@@ -49,9 +65,9 @@ class NightVerdict(Model):
     ``spread`` the current relative standard deviation; ``None`` if there is none. ``bound`` is the expected range, an
     open end is ``None``. ``interval`` is that of the value or, after a change, of its relative size (0.1 is 10 % more).
     ``since`` is the first night of the fault. ``run_id`` is ``None`` if the SUT has no run tonight. For the check
-    ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, it has no metric, or it lacks what
-    was never measured before. For the check ``unreadable``, ``metric`` is the file, relative to the results; for
-    ``restored`` it is ``run``. A waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
+    ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, or it has no metric. For the check
+    ``unreadable``, ``metric`` is the file, relative to the results; for the checks of a run on its own it is ``run``. A
+    waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
     """
 
     testbed: str
@@ -69,6 +85,10 @@ class NightVerdict(Model):
     context_changes: tuple[ContextChange, ...] = ()
     reason: str
     waiver: Waived | None = None
+
+
+RUN: Final = "run"
+"""Stands for a metric in verdicts on a whole run."""
 
 
 def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id: str | None) -> NightVerdict:

@@ -152,8 +152,9 @@ class Metric(Model):
 
     ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A value observed once,
     such as the longest gap, has neither interval nor estimator. ``prediction`` is where the value of the next run of
-    the same plan lies, ``None`` if it was not measured in ``rounds``. ``trust`` and ``doubt``, the worst reason against
-    it, are the metric's own; an invalid measurement makes its metrics invalid.
+    the same plan lies, ``None`` if it was not measured in ``rounds``. ``goal`` is the relative half-width aimed at.
+    ``trust`` and ``doubt``, the worst reason against it, are the metric's own; an invalid measurement makes its metrics
+    invalid.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Metric(Model):
     rounds: int | None = None
     placements: int | None
     better: Better
+    goal: float | None = None
     trust: Trust = "observed"
     doubt: Flag | None = None
 
@@ -370,6 +372,7 @@ class Declaration(ABC, Generic[S, V]):
         if isinstance(value, Estimate):
             trust, doubt = trust_of(value)
             known = {field: getattr(value, field) for field in known} | {"trust": trust, "doubt": doubt}
+            known["goal"] = value.target_half_width
             known["rounds"] = len(set(value.rounds)) or None
             value = value.value
         given = {**known, **details}

@@ -16,7 +16,7 @@ from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.base.validity import Flag, flag
 from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.evidence import missing_parts
-from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, latency
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.firmware import COUNTS, FirmwareCpu, FirmwareResult
@@ -124,6 +124,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
+            record=Record("firmware_gap", "Longest gap with interrupts off"),
         ),
         MetricRow(
             "firmware.rate_per_hour",

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -27,7 +27,13 @@ from calibration.measurements.base import (
     Step,
     Values,
 )
-from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, missing_part, resolution_flags
+from calibration.measurements.evidence import (
+    FREQUENCY_CHANGE,
+    document_flags,
+    information,
+    missing_part,
+    resolution_flags,
+)
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, fraction, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.sutprobe.attribution import Attribution
@@ -64,6 +70,10 @@ CPU_S = 0.01
 
 MIN_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
+
+
+MIN_CLOCK_SHARE: Final = 0.2
+"""Share of the fixed work's jitter from which a changed core clock is named as its cause."""
 
 
 class JitterSettings(Settings):
@@ -115,6 +125,11 @@ class Gaps(Model):
     involuntary_switches: int
     steal_ms: float | None
 
+    @property
+    def lost_share(self) -> float:
+        """The share of the time that gaps took: the figure of record."""
+        return self.lost_fraction if self.lost is None else self.lost.value
+
 
 class JitterValues(Values):
     """Jitter of one CPU. Intervals are in ticks of a clock of ``tick_hz``, which are not core cycles.
@@ -159,7 +174,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
-            record=Record("worst_gap", "Longest gap, CPU {cpu}", worst=True),
+            record=Record("worst_gap", "Longest interruption, CPU {cpu}", worst=True),
         ),
         fraction(
             "jitter.cpu{cpu}.gaps.lost_fraction",
@@ -168,7 +183,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             better="lower",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
-            record=Record("lost_share", "Time lost in gaps, CPU {cpu}", worst=True),
+            record=Record("lost_share", "CPU time lost to interruptions, CPU {cpu}", worst=True),
         ),
         *(
             MetricRow(
@@ -286,7 +301,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             if not cpus:
                 continue
             longest = max(cpus, key=lambda values: values.gaps.max_ns)
-            lost = sorted(values.gaps.lost_fraction for values in cpus)
+            lost = sorted(values.gaps.lost_share for values in cpus)
             gap = units.time_ns(longest.gaps.max_ns)
             if len(cpus) == 1:
                 yield (
@@ -349,13 +364,25 @@ def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
         )
     change = cpu.gaps.core_hz_after / cpu.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
-        yield flag(
-            "FREQ_CHANGED", f"the core clock changed by {change * 100:+.1f} %, which the fixed work shows as jitter"
-        )
+        share = _jitter_of_clock(cpu.pma, abs(change))
+        text = f"the core clock changed by {change * 100:+.1f} %"
+        if share >= MIN_CLOCK_SHARE:
+            yield flag("FREQ_CHANGED", f"{text}, {min(share, 1.0) * 100:.0f} % of the jitter of the fixed work")
+        else:
+            yield information("FREQ_CHANGED", text)
     if cpu.gaps.interference.smi:
         yield flag("SMI", f"{cpu.gaps.interference.smi} system management interrupts during the gap view")
     if cpu.gaps.interference.core_throttle or cpu.gaps.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose during the gap view")
+
+
+def _jitter_of_clock(view: PmaView | None, change: float) -> float:
+    """Return the share of the fixed work's jitter that a relative *change* of the core clock explains."""
+    if view is None or not view.intervals:
+        return 0.0
+    work = min(item.inst_min_cycles for item in view.intervals)
+    jitter = median(item.inst_jitter_cycles for item in view.intervals)
+    return change * work / jitter if jitter else 0.0
 
 
 def _traced_flags(traced: Traced | None) -> Iterator[Flag]:

@@ -162,7 +162,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "loaded_latency.{delay:0}.latency_ns",
             BESIDE_DELAY,
             "loaded_latency",
-            record=Record("loaded_latency", "Latency under full load", "first", 1),
+            record=Record("loaded_latency", "Loaded latency, full load", "first", 1),
             reference="loaded_latency_max_ns",
         ),
         latency("loaded_latency.{delay}.latency_ns", BESIDE_DELAY, "loaded_latency"),
@@ -171,7 +171,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 name,
                 "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
                 "loaded_latency",
-                record=Record("loaded_latency", "Latency at 90 % of the peak bandwidth", place),
+                record=Record("loaded_latency", "Loaded latency, 90 % of the peak bandwidth", place),
             )
             for name, place in (
                 (r"loaded_latency.{load:\d+pct}.latency_ns", "first"),

@@ -5,6 +5,7 @@ Limits, tolerances, causes, metrics of record, the map of a lab, references, exp
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, Literal, NamedTuple, get_args
@@ -36,8 +37,55 @@ Family = Literal[
 ]
 """Groups of metrics, in the order of the columns of a lab's map."""
 
+
+class FamilyRow(NamedTuple):
+    """A group of metrics: its column on a lab's map, its title, and where to look first if one got worse."""
+
+    code: str
+    title: str
+    look: str
+
+
+_DIMMS: Final = "check that all memory modules are there at full speed (dmidecode -t 17), and dmesg for memory errors"
+_CORE: Final = "check limits of the core clock: cpupower frequency-info, and dmesg for throttling"
+_UNCORE: Final = "check the uncore clock, cache allocation (resctrl) and sub-NUMA clustering"
+_NOISE: Final = (
+    "check interrupts, kernel threads and the command line of isolated CPUs: the run's page names the causes"
+)
+
+FAMILIES: Final[Mapping[Family, FamilyRow]] = {
+    "local_latency": FamilyRow("lat", "idle latency, own node", "check huge pages, the core and the uncore clock"),
+    "remote_latency": FamilyRow(
+        "rem", "idle latency, other nodes", "check the links between sockets and the uncore clock"
+    ),
+    "read_bandwidth": FamilyRow("read", "read bandwidth", _DIMMS),
+    "mixed_bandwidth": FamilyRow("mix", "other bandwidths", _DIMMS),
+    "loaded_latency": FamilyRow("load", "latency under load", _DIMMS),
+    "access_patterns": FamilyRow("acc", "access patterns", "check that the prefetchers are as before"),
+    "pages": FamilyRow("page", "page sizes", "check huge pages: THP, and those that are reserved"),
+    "L1": FamilyRow("L1", "L1 cache", _CORE),
+    "L2": FamilyRow("L2", "L2 cache", _CORE),
+    "L3": FamilyRow("L3", "L3 cache", _UNCORE),
+    "L4": FamilyRow("L4", "L4 cache", _UNCORE),
+    "transfers": FamilyRow("c2c", "core to core", _UNCORE),
+    "clock": FamilyRow("clk", "core clock", _CORE),
+    "longest_gap": FamilyRow("gap", "longest gap", _NOISE),
+    "lost_time": FamilyRow("lost", "time lost to gaps", _NOISE),
+    "wakeup": FamilyRow("wake", "wake-up latency", "check idle states: cpupower idle-info"),
+    "undeclared": FamilyRow("old", "metrics of other versions", "measure with this version"),
+}
+"""The families of metrics, in the order of the columns."""
+
 Quantity = Literal[
-    "idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "clock", "worst_gap", "lost_share"
+    "idle_latency",
+    "read_bandwidth",
+    "loaded_latency",
+    "cache_latency",
+    "clock",
+    "worst_gap",
+    "lost_share",
+    "wakeup",
+    "firmware_gap",
 ]
 """Quantities that have metrics of record, in the order in which they are shown."""
 

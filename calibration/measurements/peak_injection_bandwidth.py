@@ -67,7 +67,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             reference=reference,
         )
         for mix, reference, record in (
-            ("{mix:reads}", "read_machine_mb_s", Record("read_bandwidth", "Read bandwidth, all CPUs", "machine")),
+            ("{mix:reads}", "read_machine_mb_s", Record("read_bandwidth", "Read bandwidth", "machine")),
             ("{mix:3:1}", "mix_3_1_mb_s", None),
             ("{mix:2:1}", "mix_2_1_mb_s", None),
             ("{mix:1:1}", "mix_1_1_mb_s", None),

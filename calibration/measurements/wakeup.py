@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import ceil
 from statistics import median
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -35,7 +35,7 @@ from calibration.measurements.base import (
 from calibration.measurements.chase import chain_memory
 from calibration.measurements.evidence import Missing, document_flags, information, missing_part
 from calibration.measurements.instructions import without_flush
-from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, Record, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated
 from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, Result, read_result
 from calibration.sutprobe.placement import CpuView, Interference, verified_in_rounds
@@ -354,22 +354,25 @@ METRICS = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 """Percentiles with a metric; those beyond are of a few samples."""
 
 
+STATES: Final = f"{{state:{'|'.join(get_args(Condition))}}}"
+LOADED_STATES: Final = f"{{state:{'|'.join(state for state in get_args(Condition) if state != 'idle')}}}"
+LATEST: Final = "the latest wake-up that was seen, once"
+
+
 class Wakeup(Declaration[WakeupSettings, WakeupValues]):
     """Threads that sleep until absolute deadlines and see how late they run."""
 
     title = "Wake-up latency"
     question = "How late does a thread run after its timer expired?"
     metric_rows = tuple(
-        latency(
-            f"wakeup.{{state:{'|'.join(get_args(Condition))}}}.{name}",
-            meaning,
-            "wakeup",
-            tolerance=DISTURBED,
-            depends=INTERRUPTED,
-        )
-        for name, meaning in (
-            *((name, f"{percent:g} % of the wake-ups are at most this late") for percent, name in METRICS.items()),
-            ("max_ns", "the latest wake-up that was seen, once"),
+        latency(f"wakeup.{states}.{name}", meaning, "wakeup", tolerance=DISTURBED, depends=INTERRUPTED, record=record)
+        for states, name, meaning, record in (
+            *(
+                (STATES, name, f"{percent:g} % of the wake-ups are at most this late", None)
+                for percent, name in METRICS.items()
+            ),
+            ("{state:idle}", "max_ns", LATEST, Record("wakeup", "Worst wake-up latency")),
+            (LOADED_STATES, "max_ns", LATEST, None),
         )
     )
 

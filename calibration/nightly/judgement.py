@@ -18,10 +18,9 @@ import click
 from calibration.base.errors import InputError
 from calibration.base.files import able_to
 from calibration.gates.run import GateOutcome, print_summary, run_gates
-from calibration.judge.failures import group_failures
+from calibration.judge.answer import URGENT, Answer
 from calibration.judge.night import Judgement, judge_night
-from calibration.judge.verdicts import NightVerdict
-from calibration.report.screens.judgement import describe, print_judgement
+from calibration.report.screens.judgement import print_judgement
 from calibration.results.nights import night_of
 
 JUDGEMENT: Final = "judgement.json"
@@ -87,34 +86,33 @@ def screen(tested: list[GateOutcome], judgement: Judgement, output: Path) -> str
 
 
 def failures(
-    verdicts: Iterable[NightVerdict], tested: Iterable[GateOutcome], hosts: Hosts, *, limited: bool
+    answers: Iterable[Answer], tested: Iterable[GateOutcome], hosts: Hosts, *, limited: bool
 ) -> dict[str, list[str]]:
-    """Return the failures of the SUTs of *hosts* by host: a line per event, and one per gate.
+    """Return the failures of the SUTs of *hosts* by host: the answer, and a line per gate of the lab's own.
 
-    Gates that only repeat verdicts are omitted. A SUT that left the inventory but is known to its testbed fails the
-    first host of that testbed, unless the hosts are *limited* on purpose, so that it is noticed. Its unreadable files
-    fail no other SUT.
+    A SUT that left the inventory but is known to its testbed fails the first host of that testbed, unless the hosts are
+    *limited* on purpose, so that it is noticed. Its unreadable files fail no other SUT.
     """
     first: dict[str, str] = {}
     for (testbed, _), host in hosts.items():
         first.setdefault(testbed, host)
-    by_name = {" / ".join(names): host for names, host in hosts.items()}  # the gates' name of a SUT
-    by_sut: dict[str, list[NightVerdict]] = {}
-    for verdict in verdicts:
-        own = (verdict.testbed, verdict.sut) in hosts
-        if verdict.outcome == "fail" and (own or verdict.check != "unreadable"):
-            by_sut.setdefault(f"{verdict.testbed} / {verdict.sut}", []).append(verdict)
-    failed = [(sut, f"Verdict failed: {describe(group)}") for sut, of in by_sut.items() for group in group_failures(of)]
+    failed = [
+        ((answer.testbed, answer.sut), f"{about}: {text}" if about != "Machine" else text)
+        for answer in answers
+        if answer.state in URGENT
+        if (answer.testbed, answer.sut) in hosts or answer.state != "faulty" or answer.run_id is not None
+        for about, text in answer.lines()
+        if about in {"Machine", "Changed", "Do"}
+    ]
     failed += [
-        (test.sut, f"Gate failed: {test.gate}: {test.message}")
+        (test.names, f"gate failed: {test.gate}: {test.message}")
         for test in tested
         if test.status == "FAIL" and not test.verdicts
     ]
     found: dict[str, list[str]] = {}
     for sut, line in failed:
-        testbed = sut.partition(" / ")[0]
-        if sut in by_name:
-            found.setdefault(by_name[sut], []).append(line)
-        elif testbed in first and not limited:
-            found.setdefault(first[testbed], []).append(f"{sut}, missing from the inventory: {line}")
+        if sut in hosts:
+            found.setdefault(hosts[sut], []).append(line)
+        elif sut[0] in first and not limited:
+            found.setdefault(first[sut[0]], []).append(f"{' / '.join(sut)}, missing from the inventory: {line}")
     return found

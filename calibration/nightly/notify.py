@@ -8,6 +8,7 @@ and what could not be delivered is sent with the next judgement.
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -28,12 +29,12 @@ from calibration.base.gc_pause import paused_collector
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.parsers import parse_json
+from calibration.base.text import cut
 from calibration.base.units import plural
 from calibration.gates.run import GateOutcome
+from calibration.judge.answer import WORDS, Answer, State, headline
 from calibration.judge.night import Judgement
-from calibration.judge.state import State, state_of
-from calibration.judge.verdicts import NightVerdict
-from calibration.nightly.judgement import GATES, JUDGEMENT, failures
+from calibration.nightly.judgement import GATES, JUDGEMENT
 from calibration.results.history import Sut
 
 NOTIFIED: Final = ".notified.json"
@@ -45,32 +46,40 @@ TIMEOUT_S: Final = 30.0
 """Longest wait for the command, and for the URL's server: the site is not built before."""
 
 MAX_FAILURES: Final = 10
-"""Failures named for one SUT."""
+"""Gates named for one SUT."""
 
 MAX_LINES: Final = 20
 """SUTs named in the text; the others are counted."""
 
-QUIET: Final[Collection[State]] = ("good", "no_reference")
+MAX_LINE: Final = 200
+"""Characters about one SUT in the text."""
+
+ADDRESSING: Final = re.compile(r"[^\w .,;:%+()/=-]|(?<=/)/")
+"""What a chat may interpret in a text, such as ``@all``, ``<!channel>`` or a link: a SUT's own words may be in it."""
+
+QUIET: Final[Collection[State]] = ("changed", "as_accepted", "no_baseline")
 """States in which a SUT that was never mentioned needs no mention."""
 
 
 class StatusChange(Model):
     """A SUT whose state changed; ``before`` is ``None`` if it was never told.
 
-    ``failures`` are sentences, of at most ten failures. They may quote what the SUT reports.
+    ``answer`` is the answer on it in lines, ``gates`` are the lab's own gates that fail, at most ten. They may quote
+    what the SUT reports.
     """
 
     testbed: str
     sut: str
     before: State | None
     after: State
-    failures: tuple[str, ...]
+    answer: tuple[str, ...]
+    gates: tuple[str, ...]
 
 
 class Notification(Model):
     """What the hook is told: the SUTs whose state changed on ``night``; ``text`` names them with their states."""
 
-    schema_version: Literal["notification/1"] = "notification/1"
+    schema_version: Literal["notification/2"] = "notification/2"
     night: date
     text: str
     changes: tuple[StatusChange, ...]
@@ -106,7 +115,9 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
         tested = [GateOutcome(**gate) for gate in parse_json(read_given(folder / GATES))]
     except (InputError, ValueError, TypeError) as error:
         raise InputError(f"cannot read the judgement in {folder}: {error}") from error
-    states = _states(judgement.verdicts, tested)
+    answers = {(answer.testbed, answer.sut): answer for answer in judgement.answers}
+    own = grouped((test.names, test) for test in tested if test.status == "FAIL" and not test.verdicts)
+    states = {sut: _state(answer, own.get(sut, ())) for sut, answer in answers.items() if answer.state != "gone"}
     if only is not None:
         states = {sut: state for sut, state in states.items() if sut in only}
     told = _read(results / NOTIFIED)
@@ -117,7 +128,7 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
     }
     undelivered: tuple[str, ...] = ()
     if changed:
-        notification = _notification(judgement, tested, changed, told)
+        notification = _notification(judgement, changed, told, answers, own)
         undelivered = _deliver(hook, json.dumps(notification.model_dump(mode="json")).encode())
     known = {"/".join(sut): state for sut, state in states.items() if not (undelivered and sut in changed)}
     kept = told if only is not None or undelivered else {}
@@ -125,39 +136,40 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
     return Outcome(tuple("/".join(sut) for sut in changed), undelivered)
 
 
-def _states(verdicts: Sequence[NightVerdict], tested: Sequence[GateOutcome]) -> dict[Sut, State]:
-    """Return the state of each SUT; a gate that failed, other than by a verdict, fails it too."""
-    by_sut = grouped(((verdict.testbed, verdict.sut), verdict) for verdict in verdicts)
-    gates = {test.sut for test in tested if test.status == "FAIL" and not test.verdicts}
-    found: dict[Sut, State] = {}
-    for sut, those in sorted(by_sut.items()):
-        state = state_of(those)
-        found[sut] = "fails" if state in QUIET and " / ".join(sut) in gates else state
-    return {sut: state for sut, state in found.items() if state != "gone"}
+def _state(answer: Answer, gates: Sequence[GateOutcome]) -> State:
+    """Return the state of a SUT; one of the lab's own *gates* that failed fails it too."""
+    return "fails" if gates and answer.state in QUIET else answer.state
 
 
 def _notification(
-    judgement: Judgement, tested: Sequence[GateOutcome], changed: Mapping[Sut, State], told: Mapping[str, State]
+    judgement: Judgement,
+    changed: Mapping[Sut, State],
+    told: Mapping[str, State],
+    answers: Mapping[Sut, Answer],
+    gates: Mapping[Sut, Sequence[GateOutcome]],
 ) -> Notification:
-    sentences = failures(judgement.verdicts, tested, {sut: "/".join(sut) for sut in changed}, limited=True)
     changes = tuple(
         StatusChange(
             testbed=sut[0],
             sut=sut[1],
             before=told.get("/".join(sut)),
             after=state,
-            failures=tuple(sentences.get("/".join(sut), ())[:MAX_FAILURES]),
+            answer=tuple(answers[sut].text.split("\n")),
+            gates=tuple(f"{test.gate}: {test.message}" for test in gates.get(sut, ())[:MAX_FAILURES]),
         )
         for sut, state in changed.items()
     )
-    lines = [f"{item.testbed}/{item.sut}: {_worded(item.before)} -> {_worded(item.after)}" for item in changes]
+    lines = [_line(item, answers[item.testbed, item.sut]) for item in changes]
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
-    first = f"Calibration {judgement.night}: {plural(len(lines), 'SUT')} changed"
+    first = f"{headline(judgement.answers, judgement.night)}; {plural(len(lines), 'SUT')} changed state"
     return Notification(night=judgement.night, text="\n".join((first, *lines[:MAX_LINES], *more)), changes=changes)
 
 
-def _worded(state: State | None) -> str:
-    return "new" if state is None else state.replace("_", " ")
+def _line(item: StatusChange, answer: Answer) -> str:
+    """Return a SUT's answer in a line, and the state that was told before."""
+    before = "" if item.before is None else f" (was: {WORDS[item.before]})"
+    own = f"gate failed: {item.gates[0]}" if item.gates and answer.state in QUIET else answer.machine
+    return f"{item.testbed}/{item.sut} {cut(ADDRESSING.sub('?', own), MAX_LINE)}{before}"
 
 
 def _read(path: Path) -> dict[str, State]:

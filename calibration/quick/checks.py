@@ -14,17 +14,17 @@ from calibration.base.files import read_given
 from calibration.base.model import Model, fault_of
 from calibration.base.validity import Validity
 from calibration.context.facts import NOT_KNOWN, same_fact
-from calibration.gates import rules
-from calibration.gates.rules import Result
 from calibration.judge.baseline_files import Accepted, Baselines
 from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap, judge_level, level_of
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
 from calibration.preflight.checks import MOMENTARY, refusal
+from calibration.results import run_checks
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.results.plain import metrics_of
+from calibration.results.run_checks import Result
 from calibration.results.store import open_run
 
 CheckName = Literal["measured", "restored", "promises", "context", "latency", "bandwidth", "clock", "gap"]
@@ -103,8 +103,8 @@ def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolera
 
     yield check("measured", _measured(first))
     if any(attempt.capture or attempt.unrestored for document in documents for attempt in document.attempts):
-        yield check("restored", itertools.chain.from_iterable(map(rules.check_settings_restored, documents)))
-    promises = list(rules.check_promises(last))
+        yield check("restored", itertools.chain.from_iterable(map(run_checks.check_settings_restored, documents)))
+    promises = list(run_checks.check_inventory(last))
     failed = [check for attempt in last.attempts[-1:] for check in attempt.checks if check.failed]
     busy = ", ".join(check.title for check in failed if check.name in MOMENTARY)
     if promises:

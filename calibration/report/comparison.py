@@ -9,7 +9,8 @@ from typing import Any, Final
 from calibration.base.grouping import grouped
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.measurements import registry
-from calibration.report.environment import rst_page
+from calibration.report.blocks import Blocks
+from calibration.report.environment import blocks_of
 
 MAX_FAMILY: Final = 3
 """More metrics than this with the same outcome that differ only in a number share one line."""
@@ -18,10 +19,10 @@ LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecid
 """Outcomes listed metric by metric; the others are counted by kind."""
 
 
-def render_comparison(compared: ComparedRuns) -> str:
-    """Return *compared* as reStructuredText."""
+def comparison_page(compared: ComparedRuns) -> Blocks:
+    """Return *compared* as a page."""
     by_outcome = grouped((metric.outcome, metric) for metric in compared.figures)
-    return rst_page(
+    return blocks_of(
         "comparison",
         compared=compared,
         words=OUTCOMES,

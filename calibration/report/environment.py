@@ -2,7 +2,6 @@
 """Build the Jinja2 environment: template folder, filters and strictness."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cache
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from jinja2 import (
     Environment,
@@ -18,7 +17,6 @@ from jinja2 import (
     FileSystemLoader,
     StrictUndefined,
     pass_environment,
-    select_autoescape,
 )
 from jinja2.bccache import Bucket
 from jinja2.filters import make_attrgetter
@@ -28,7 +26,9 @@ from calibration.base.model import format_time
 from calibration.base.places import CACHE, SHARE
 from calibration.base.text import visible
 from calibration.measurements import registry
-from calibration.report import filters
+from calibration.report import composing, filters, parts
+from calibration.report.blocks import Blocks
+from calibration.report.composing import BlockEnvironment, compose
 
 TEMPLATES = SHARE / "templates"
 """The folder of all templates."""
@@ -36,12 +36,16 @@ TEMPLATES = SHARE / "templates"
 KINDS = "kinds"
 """Folder, below the templates, with one macro file per measurement kind, named after the kind."""
 
-SHARED = ("common", "blocks", "counted", "mixes", "readings")
+SHARED = ("common", "printing", "counted", "mixes", "readings")
 """Macro files available to every template under these names; each may use those before it."""
 
 
-COMPILED: Final = CACHE / "templates" / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-"""Cache of compiled templates, keyed by this file, because it defines the environment's options."""
+COMPILED: Final = (
+    CACHE
+    / "templates"
+    / hashlib.sha256(Path(__file__).read_bytes() + Path(composing.__file__).read_bytes()).hexdigest()[:16]
+)
+"""Cache of compiled templates, keyed by the files that say how they are compiled."""
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
@@ -69,13 +73,30 @@ class Fact:
 
 
 @cache
-def environment() -> Environment:
-    """Return the environment of all templates.
+def environment() -> BlockEnvironment:
+    """Return the environment of the templates of pages of runs. Undefined names are errors."""
+    built = _made(BlockEnvironment)
+    built.filters.update(functions_of(units) | functions_of(filters))
+    built.filters.update(having=having, inner=inner, time=format_time, visible=visible)
+    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES)
+    for name in SHARED:
+        built.globals[name] = built.get_template(f"macros/{name}.j2").module
+    return built
 
-    Undefined names are errors. Output is reStructuredText and not escaped as HTML: foreign text must go through
-    ``inline`` or ``literal``.
-    """
-    built = Environment(
+
+@cache
+def site_environment() -> Environment:
+    """Return the environment of the pages of a lab: HTML, whose values are escaped."""
+    built = _made(Environment, autoescape=True)
+    built.filters.update(slug=units.slug, time=format_time, visible=visible)
+    return built
+
+
+E = TypeVar("E", bound=Environment)
+
+
+def _made(kind: type[E], **options: Any) -> E:
+    return kind(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -83,13 +104,8 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         bytecode_cache=_compiled_templates(),
         optimized=False,  # no constant folding of filters: they change independently of their templates
-        autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
+        **options,
     )
-    built.filters.update(functions_of(units) | functions_of(filters))
-    built.filters.update(cells=cells, having=having, inner=inner, time=format_time, visible=visible)
-    for name in SHARED:
-        built.globals[name] = built.get_template(f"macros/{name}.rst.j2").module
-    return built
 
 
 def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -99,18 +115,6 @@ def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
         for name, found in vars(module).items()
         if isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")
     }
-
-
-def cells(text: str) -> list[list[str]]:
-    """Return the rows of a table, titles first, from lines of ``title | cell``; a blank line ends a row.
-
-    Raises ``ValueError`` if the titles of two rows differ.
-    """
-    rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
-    titles = [[title for title, _, _ in row] for row in rows]
-    if any(title != titles[0] for title in titles):
-        raise ValueError(f"rows of one table have different titles: {titles}")
-    return titles[:1] + [[cell.strip() for *_, cell in row] for row in rows]
 
 
 @pass_environment
@@ -135,21 +139,20 @@ def kind_modules(**names: Any) -> dict[str, Any]:
 
     Raises ``jinja2.TemplateNotFound`` if a kind has no file.
     """
-    files = {kind: environment().get_template(f"{KINDS}/{kind}.rst.j2") for kind in registry()}
+    files = {kind: environment().get_template(f"{KINDS}/{kind}.j2") for kind in registry()}
     modules: dict[str, Any] = {
         kind: file.make_module({"declaration": registry()[kind], **names}) for kind, file in files.items()
     }
     return dict(sorted(modules.items(), key=lambda item: (item[1].position, item[0])))
 
 
-def rst_page(name: str, **names: Any) -> str:
-    """Return a page as reStructuredText, without trailing blanks or repeated blank lines."""
-    text = environment().get_template(f"{name}.rst.j2").render(**names)
-    lines = (line.rstrip() for line in text.split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+def blocks_of(name: str, **names: Any) -> Blocks:
+    """Return the blocks that a template makes of *names*."""
+    template = environment().get_template(f"{name}.j2")
+    return compose(BlockEnvironment.concat(template.root_render_func(template.new_context(names))))
 
 
 def html_page(name: str, **names: Any) -> str:
     """Return the body of a page of the site as HTML; characters that hide or reorder others are shown as escapes."""
-    text = environment().get_template(f"site/{name}.html.j2").render(**names)
+    text = site_environment().get_template(f"site/{name}.html.j2").render(**names)
     return "\n".join(visible(line) for line in text.split("\n"))

@@ -6,7 +6,8 @@ from typing import Any, Final
 from calibration.base.model import format_time
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.measurements import registry
-from calibration.report.environment import Fact, kind_modules, rst_page
+from calibration.report.blocks import Blocks
+from calibration.report.environment import Fact, blocks_of, kind_modules
 from calibration.report.page_charts import Charts
 from calibration.report.sections import SECTIONS
 from calibration.results.model import Imported, RunDocument
@@ -18,7 +19,7 @@ FORMATS: Final = {
 }
 
 
-def imported_page(document: RunDocument, imported: Imported, digest: str, charts: Charts) -> str:
+def imported_page(document: RunDocument, imported: Imported, digest: str, charts: Charts) -> Blocks:
     """Return the page of *document* with the given *digest*; *charts* collects its charts."""
     modules = kind_modules()
     sections: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
@@ -27,7 +28,7 @@ def imported_page(document: RunDocument, imported: Imported, digest: str, charts
             if found := [reading for reading in document.public_readings if reading.values.kind == kind]:
                 drawn = [chart for reading in found if (chart := charts.read(reading)) is not None]
                 parts.append({"title": registry()[kind].title, "charts": drawn, "readings": found})
-    return rst_page(
+    return blocks_of(
         "imported",
         document=document,
         run=document.run,

@@ -16,6 +16,8 @@ from calibration.base.model import format_time
 from calibration.base.validity import Flag
 from calibration.context.facts import text_of
 from calibration.context.model import Context
+from calibration.judge.night import judge_alone
+from calibration.judge.standing import Standing, standing_in
 from calibration.measurements import registry
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -28,9 +30,12 @@ from calibration.references.library import Library, published
 from calibration.references.matching import Normal, normal, sources_of
 from calibration.references.metrics import TOOLS
 from calibration.report.advice import advice
+from calibration.report.blocks import Blocks, Bullets, Span, Term
+from calibration.report.composing import BREAK, Fragment
 from calibration.report.devices import rows as device_rows
-from calibration.report.environment import Fact, kind_modules, rst_page
+from calibration.report.environment import Fact, blocks_of, kind_modules
 from calibration.report.filters import alike
+from calibration.report.headlines import peaks_of
 from calibration.report.imported import imported_page
 from calibration.report.instruments import side_by_side
 from calibration.report.machine import machine
@@ -47,7 +52,7 @@ from calibration.report.normal import (
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
 from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, SectionRow, rows, sentences
-from calibration.report.story import cross_checks, peaks_of, story
+from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
 from calibration.results.health import Health
@@ -60,16 +65,17 @@ MAX_EVIDENCE = 6
 
 
 class Page(NamedTuple):
-    """Text of a page, and its charts by relative path."""
+    """Blocks of a page, and its charts by relative path."""
 
-    text: str
+    blocks: Blocks
     figures: dict[str, str]
 
 
-def render(stored: StoredRun, references: Library | None = None) -> Page:
+def render(stored: StoredRun, references: Library | None = None, standing: Standing | None = None) -> Page:
     """Return the page of *stored*, compared with *references*, by default the published ones.
 
-    Raises ``InputError`` if it is not a run document.
+    *standing* is that of its SUT, by default that of the document alone. Raises ``InputError`` if it is not a run
+    document.
     """
     document = stored.document
     charts = Charts(document)
@@ -79,10 +85,10 @@ def render(stored: StoredRun, references: Library | None = None) -> Page:
     context = None if document.context is None else document.context.parsed
     configuration = newest_configuration([attempt.checks for attempt in document.attempts])
     found = normal(document, published() if references is None else references)
-    text = rst_page(
+    blocks = blocks_of(
         "page",
         document=document,
-        story=story(document, found),
+        story=story(document, standing or standing_in(judge_alone(document), document), found),
         advice=advice(document),
         normal=normal_section(found, context),
         first=charts.first_screen(),
@@ -109,7 +115,7 @@ def render(stored: StoredRun, references: Library | None = None) -> Page:
         provenance=provenance(document),
         second=side_by_side(document, None if context is None else text_of("huge pages", context)),
     )
-    return Page(text, charts.files)
+    return Page(blocks, charts.files)
 
 
 def normal_section(found: Normal, context: Context | None) -> dict[str, Any]:
@@ -187,7 +193,7 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[SectionR
         "kind": kind,
         "title": registry()[kind].title,
         "rows": more,
-        "text": "\n".join(texts),
+        "text": Fragment(piece for text in texts for piece in (BREAK, *text)),
         "not_measured": alike([omitted for omitted in document.not_measured if omitted.kind == kind]),
     }
 
@@ -226,25 +232,24 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
     return "default" if kept is None else "kept"
 
 
-def notes(document: RunDocument) -> list[dict[str, Any]]:
-    """Return all flags, worst first, each with reasons and subjects, and the number of those omitted."""
+def notes(document: RunDocument) -> list[Term]:
+    """Return all flags, worst first, each with reasons and subjects."""
     flags = [(flag, "the machine") for flag in document.flags]
     flags += [(flag, measurement.id) for measurement in document.measurements for flag in measurement.validity.flags]
     found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
     for flag, about in dict.fromkeys(flags):
         found.setdefault((flag.severity, flag.code), {}).setdefault(flag.reason, []).append(about)
     worst_first = sorted(found, key=lambda key: (list(SEVERITIES).index(key[0]), key[1]))
-    return [
-        {
-            "code": code,
-            "severity": severity,
-            "severity_text": SEVERITIES[severity],
-            "meaning": FLAGS[code].meaning,
-            "evidence": list(found[severity, code].items())[:MAX_EVIDENCE],
-            "more": max(0, len(found[severity, code]) - MAX_EVIDENCE),
-        }
-        for severity, code in worst_first
-    ]
+    return [_note(severity, code, list(found[severity, code].items())) for severity, code in worst_first]
+
+
+def _note(severity: Severity, code: str, evidence: Sequence[tuple[str, Sequence[str]]]) -> Term:
+    """Return a flag with its meaning and the first pieces of *evidence*: reasons, and what each is about."""
+    items = [f"{', '.join(about)}: {reason}" for reason, about in evidence[:MAX_EVIDENCE]]
+    if len(evidence) > MAX_EVIDENCE:
+        items.append(f"and {len(evidence) - MAX_EVIDENCE} more in the run document")
+    term = Span(code, severity), f" ({SEVERITIES[severity]})"
+    return Term(term, (FLAGS[code].meaning,), Bullets(tuple((item,) for item in items)))
 
 
 def healths(document: RunDocument) -> list[Health]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache of rendered pages, keyed by the digests of the document and of the code that renders it.
 
-The end of a run fills it, so that building the site only copies.
+The end of a run keeps what the site has of it; its page is rendered when the answer on its SUT is known.
 """
 
 import csv
@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from typing import Final, TypeVar
@@ -19,12 +19,13 @@ from calibration.base import places
 from calibration.base.errors import InputError
 from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
 from calibration.base.model import Model
+from calibration.judge.standing import Standing
 from calibration.references.library import PUBLISHED, Library
 from calibration.report.environment import TEMPLATES
-from calibration.report.markup import to_html
+from calibration.report.html import to_html
 from calibration.report.page import render
 from calibration.results.model import Run, RunDocument
-from calibration.results.plain import PlainRow, metrics_of, rows
+from calibration.results.plain import PlainRow, rows
 from calibration.results.store import StoredRun
 
 CACHE: Final = places.CACHE / "pages"
@@ -37,24 +38,19 @@ PACKAGES: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
 
 
 class Made(Model):
-    """A run's page: its text and charts, and the same as HTML, see ``Html``.
+    """A run's page as HTML, see ``Html``, and its pictures by path."""
 
-    ``fault`` is the error of docutils, if any; there is no HTML then.
-    """
-
-    text: str
     figures: dict[str, str]
-    title: str = ""
-    body: str = ""
-    contents: str = ""
-    fault: str | None = None
+    title: str
+    body: str
+    contents: str
 
 
 class Data(Model):
     """What the site uses of a run besides its page.
 
-    ``csv`` has a line per headline metric, ``titles`` the display names. ``public``: the document has no output of
-    other programs that must not be published. ``measured_on`` is the day of an import, ``None`` if measured here or
+    ``csv`` has a line per headline metric. ``public``: the document has no output of other programs that must not be
+    published. ``measured_on`` is the day of an import, ``None`` if measured here or
     unknown.
     """
 
@@ -63,23 +59,24 @@ class Data(Model):
     measured_on: date | None
     csv: str
     public: bool
-    titles: Mapping[str, str]
 
 
 Kind = TypeVar("Kind", bound=Model)
 
 
-def page_of(stored: StoredRun, references: Library) -> Made:
-    """Return the page of *stored*, compared with *references*. Raises ``InputError`` if it is not a run document."""
-    return _cached(stored.content + references.digest.encode(), Made, lambda: _made(stored, references))
+def page_of(stored: StoredRun, references: Library, standing: Standing | None, root: str, links: str = "") -> Made:
+    """Return the page of *stored*, compared with *references*, with its *standing*; *root* and *links* as for HTML.
+
+    Raises ``InputError`` if it is not a run document.
+    """
+    source = "\n".join((references.digest, repr(standing), root, links)).encode()
+    return _cached(stored.content + source, Made, lambda: _made(stored, references, standing, root, links))
 
 
-def _made(stored: StoredRun, references: Library) -> Made:
-    page = render(stored, references)
-    try:
-        return Made(text=page.text, figures=page.figures, **to_html(page.text, page.figures)._asdict())
-    except InputError as error:
-        return Made(text=page.text, figures=page.figures, fault=str(error))
+def _made(stored: StoredRun, references: Library, standing: Standing | None, root: str, links: str) -> Made:
+    page = render(stored, references, standing)
+    pictures = {path: text for path, text in page.figures.items() if path.endswith(".svg")}
+    return Made(figures=pictures, **to_html(page.blocks, page.figures, root, links)._asdict())
 
 
 def data_of(stored: StoredRun) -> Data:
@@ -98,7 +95,6 @@ def _data(document: RunDocument) -> Data:
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
         public=len(document.readings) == len(document.public_readings),
-        titles={item.metric.name: item.metric.title for item in metrics_of(document, public=True)},
     )
 
 

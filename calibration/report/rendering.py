@@ -7,25 +7,36 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibration.base.files import able_to
+from calibration.judge.standing import Standings
 from calibration.references.library import library, results_of
-from calibration.report.page_cache import data_of, page_of
+from calibration.report.page import Page, render
+from calibration.report.page_cache import data_of
+from calibration.report.rst import to_rst
 from calibration.results.layout import REPORT, RUN
-from calibration.results.store import stored_run
+from calibration.results.store import StoredRun, stored_run
 
 PAGE = "page.rst"
 
 
-def render_run(run_dir: Path) -> Path:
+def rendered(stored: StoredRun, standings: Standings) -> Page:
+    """Return the page of *stored*, with its standing and the references of its results.
+
+    Raises ``InputError`` if it is not a run document.
+    """
+    return render(stored, library(results_of(stored.path)), standings.of(stored.path, stored.document))
+
+
+def render_run(run_dir: Path, standings: Standings) -> Path:
     """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return its path.
 
     The folder is replaced atomically. Raises ``InputError`` if there is no valid run document,
     ``EnvironmentLacksError`` if the page cannot be written.
     """
     stored, target = stored_run(run_dir / RUN), run_dir / REPORT
-    page = page_of(stored, library(results_of(run_dir)))
+    page = rendered(stored, standings)
     data_of(stored)  # for the site
     with able_to(f"write the page to {target}", ". The old page is kept; free some space"):
-        _replace(target, {PAGE: page.text, **page.figures})
+        _replace(target, {PAGE: to_rst(page.blocks), **page.figures})
     return target / PAGE
 
 

@@ -13,7 +13,8 @@ from calibration.measurements.base import Metric
 from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
-from calibration.report.story import is_local, peaks_of, trust_word
+from calibration.report.headlines import is_local, peaks_of
+from calibration.report.story import trust_word
 from calibration.results.model import Measurement, RecordMetric, RunDocument
 
 MAX_FAMILY: Final = 8

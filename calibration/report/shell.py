@@ -20,8 +20,8 @@ from typing import Final
 from calibration.base import places
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.text import visible
-from calibration.report import filters
 from calibration.report.page_cache import report_sha256
+from calibration.report.rst import heading
 
 PAGES: Final = "calibration"
 """Folder of the site with the pages of runs."""
@@ -72,9 +72,9 @@ def build_guide(docs: Path, output: Path, testbeds: Mapping[str, str], work: Pat
     toctree = f"\n.. toctree::\n   :hidden:\n\n{listed}" if testbeds else ""
     files = {
         **_guide(docs, output),
-        f"{PAGES}/index.rst": (STUB.format(title=filters.heading("Calibration data", "=")) + toctree).encode(),
+        f"{PAGES}/index.rst": (STUB.format(title=heading("Calibration data", 0)) + toctree).encode(),
         **{
-            f"{PAGES}/{folder}/index.rst": (":nosearch:\n\n" + STUB.format(title=filters.heading(title, "="))).encode()
+            f"{PAGES}/{folder}/index.rst": (":nosearch:\n\n" + STUB.format(title=heading(title, 0))).encode()
             for folder, title in testbeds.items()
         },
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terminal summary of a run: the story of its page's first screen, or the imported metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Final
@@ -13,15 +13,20 @@ from calibration.base.commandline import calibration_command, near
 from calibration.base.console import console
 from calibration.base.text import cut, visible
 from calibration.base.trust import Trust
+from calibration.judge.answer import Look, labelled
+from calibration.judge.standing import Standings
 from calibration.judge.words import amount
-from calibration.references.library import Library, published
-from calibration.references.matching import normal
+from calibration.report.headlines import HeadlineRow
 from calibration.report.imported import FORMATS
-from calibration.report.story import Story, Tile, story
+from calibration.report.story import Story, told
 from calibration.results.model import Imported, RunDocument
 
-LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
-"""Mark and colour of a verdict."""
+LOOKS_OF_ANSWERS: Final[Mapping[Look, tuple[str, str]]] = {
+    "good": ("✓", "bold green"),
+    "unknown": ("?", "bold"),
+    "bad": ("✗", "bold red"),
+}
+"""Mark and colour of an answer."""
 
 LOOKS: Final[dict[Trust, tuple[str, str]]] = {
     "on_target": ("", "green"),
@@ -33,60 +38,55 @@ LOOKS: Final[dict[Trust, tuple[str, str]]] = {
 MAX_IMPORTED_METRICS: Final = 8
 """Metrics of an import on the screen, one per kind."""
 
+MAX_FINDINGS: Final = 2
+MAX_ADVICE: Final = 1
+"""Findings and pieces of advice on the screen, which has 24 rows."""
+
 GAP: Final = 3
 """Columns between the two columns of tiles."""
 
 
-def print_run(document: RunDocument, run: Path, stream: IO[str], references: Library | None = None) -> None:
-    """Print *document*, of the directory *run*, on *stream*, in about a dozen lines.
-
-    *references* are by default the published ones.
-    """
+def print_run(document: RunDocument, run: Path, stream: IO[str]) -> None:
+    """Print *document*, of the directory *run*, on *stream*, in about a dozen lines."""
     if document.imported is not None:
         _print_imported(document, document.imported, run, console(stream))
     else:
-        compared = normal(document, published() if references is None else references)
-        print_story(story(document, compared), run, stream)
+        print_story(told(document, run, Standings()), run, stream)
 
 
 def print_story(summary: Story, run: Path, stream: IO[str], *, colour: bool | None = None) -> None:
     """Print the first screen of the run in the directory *run* on *stream*; *colour* overrides the detection."""
     out = console(stream, colour=colour)
-    mark, style = LEVELS[summary.level]
+    mark, style = LOOKS_OF_ANSWERS[summary.look]
     head = Text.assemble((f"{mark} ", style), (visible(summary.name), "bold"))
     when = visible(summary.when)
     head.append(f"{when:>{max(len(when) + 2, out.width - head.cell_len)}}")
     _line(out, head)
     _line(out, Text(f"  {visible(summary.machine)}", style="dim"))
-    out.print(Text(visible(summary.verdict), style=style))
-    _print_columns(out, list(map(_tile, summary.tiles)))
-    for finding in summary.findings:
-        text = Text(f"  - {visible(finding)}")
-        if finding == summary.left_changed:
-            out.print(text)  # setting, wanted and found are not cut
-        else:
-            _line(out, text)
-    for line in summary.advice:
-        _line(out, Text(f"  > {visible(line)}"))
+    for number, (about, text) in enumerate(summary.answer):
+        line = visible(labelled(about, text)) if number else visible(text)
+        out.print(Text(line, style=style if number == 0 else ""), soft_wrap=about == "Do")  # a command is not cut
+    _print_columns(out, list(map(_row, summary.headlines)))
+    findings, advice = summary.findings[:MAX_FINDINGS], summary.advice[:MAX_ADVICE]
+    for mark, lines in (("-", findings), (">", advice)):
+        for line in lines:
+            _line(out, Text(f"  {mark} {visible(line)}"))
     for number, sentence in enumerate(summary.normal):
         _line(out, Text(f"  {' ' * 7 if number else 'Normal:'} {visible(sentence)}"))
     more = summary.more_findings + summary.more_advice
+    more += len(summary.findings) - len(findings) + len(summary.advice) - len(advice)
     last = [f"and {more} more: {_whole_page(run)}"] if more else []
-    last += [f"next: {summary.next_step}"] if summary.next_step is not None else []
     for line in last:
         out.print(Text(f"  {visible(line)}"), soft_wrap=True)  # a command is not cut
 
 
-def _tile(tile: Tile) -> tuple[str, Text]:
-    mark, style = LOOKS.get(tile.trust, ("", ""))
-    text = Text(visible(" ".join(filter(None, (tile.value, tile.plus_minus))) + mark), style=style)
-    if tile.extra is not None:
-        text.append(f"  {visible(tile.extra)}", style="dim")
-    if tile.band is not None:
-        text.append(f"  {visible(tile.band)}{' !' if tile.outside else ''}", style="red" if tile.outside else "dim")
-    elif tile.usual is not None:
-        text.append(f"  {visible(tile.usual)}", style="dim")
-    return visible(tile.title), text
+def _row(row: HeadlineRow) -> tuple[str, Text]:
+    mark, style = LOOKS.get(row.trust, ("", ""))
+    text = Text(visible(" ".join(filter(None, (row.value, row.plus_minus))) + mark), style=style)
+    if row.accepted:
+        shown = row.accepted if row.accepted.startswith("usual") else f"accepted: {row.accepted}"
+        text.append(f"  {visible(shown)}{' !' if row.outside else ''}", style="red" if row.outside else "dim")
+    return visible(row.title), text
 
 
 def _print_columns(out: Console, rows: Sequence[tuple[str, Text]]) -> None:

@@ -5,13 +5,12 @@ Sphinx builds the guide; the pages of runs, testbeds and the lab are written int
 cached, so a new night only costs its new runs. The output is updated after the whole build succeeded.
 """
 
-import gc
 import hashlib
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from html import escape
@@ -23,14 +22,18 @@ from calibration.base.errors import InputError
 from calibration.base.files import able_to, locked, read_regular, write_whole
 from calibration.base.gc_pause import paused_collector
 from calibration.base.grouping import grouped
+from calibration.base.names import natural
 from calibration.base.parsers import parse_json
 from calibration.base.places import CACHE as CACHES
 from calibration.base.places import HOME, SHARE
 from calibration.base.text import visible
+from calibration.judge.answer import Answer, answers, urgency
+from calibration.judge.judged import JudgedNights
+from calibration.judge.night import judgement_of, read_nights
+from calibration.judge.standing import Standing, Standings, standing_in
 from calibration.references.library import Library, library, results_of
 from calibration.report.environment import html_page
 from calibration.report.lab import NAMES, Lab
-from calibration.report.lab_status import NightlyHistory, SutStatus, read_nights, standings
 from calibration.report.page_cache import Data, data_of, page_of, prune
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.trends import render_testbed
@@ -59,12 +62,6 @@ MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 
 SEARCH_INDEX: Final = "searchindex.js"
 
-LINKS: Final = "<!-- calibration-links -->"
-"""Placeholder for the links to a page's data."""
-
-METHOD: Final = re.compile(r'<p class="method">(\w+)</p>')
-"""Placeholder for a link to the method of a kind."""
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -90,7 +87,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
-    found = [] if nights is None else standings(nights)
+    found = [] if nights is None else sorted(answers(nights).values(), key=urgency)
     directories = [results] if one else _with_documents(find_runs(results), results, nights, found)
     key = hashlib.sha256(f"{docs.resolve()}\n{output.resolve()}".encode()).hexdigest()[:16]
     what = f"build the site in {CACHE} or write it to {output}"
@@ -102,8 +99,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
         unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
         suts = _by_sut(runs)
         taken: set[str] = {"index", EXAMPLE.name}
-        names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.newest}
-        testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
+        names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.nights}
+        testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=natural)}
         html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
         site = _Site(results, html, suts, nights, found, testbeds)
         _install(html, site.files(unread), output, site.searched)
@@ -127,7 +124,7 @@ def _stored(results: Path, directory: Path) -> StoredRun:
 
 
 def _with_documents(
-    runs: Sequence[Path], results: Path, nights: NightlyHistory | None, found: Sequence[SutStatus]
+    runs: Sequence[Path], results: Path, nights: JudgedNights | None, found: Sequence[Answer]
 ) -> list[Path]:
     """Return those of *runs* whose documents are on the site.
 
@@ -141,8 +138,9 @@ def _with_documents(
     for those in by_sut.values():
         left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-MAX_RUNS]}
     for item in found:
-        if item.state == "fails" and item.began is not None:
-            left_out.discard(results / item.began.directory)
+        began = None if nights is None or item.state != "fails" else nights.began((item.testbed, item.sut), item.since)
+        if began is not None:
+            left_out.discard(results / began.directory)
     return [run for run in runs if run not in left_out]
 
 
@@ -166,11 +164,6 @@ def _unique(folder: str, taken: set[str]) -> str:
     return found
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a natural sort key: t2 before t10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
 @dataclass(frozen=True)
 class _Site:
     """The pages added to the guide, while they are made."""
@@ -178,8 +171,8 @@ class _Site:
     results: Path
     html: Path
     suts: Mapping[Sut, Sequence[Kept]]
-    nights: NightlyHistory | None
-    found: Sequence[SutStatus]
+    nights: JudgedNights | None
+    found: Sequence[Answer]
     testbeds: Mapping[str, str]
 
     @cached_property
@@ -207,18 +200,16 @@ class _Site:
     def files(self, unread: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield the files of all pages by path below the site; *unread* lists unreadable files with reasons."""
         folders = self.folders
-        titles: dict[str, str] = {}
         for key, runs in self.suts.items():
-            titles |= runs[0].data.titles
             for name, content in self._sut(runs, key[0]):
                 yield f"{PAGES}/{self.testbeds[key[0]]}/{folders[key]}/{name}", content
         yield from self._example()
-        nights = None if self.nights is None else replace(self.nights, titles=titles)
+        nights = self.nights
         for testbed, folder in self.testbeds.items():
             around = shell(self.html, folder).around
             those = [run for run in self.found if run.testbed == testbed]
             here = {sut: f"{name}/index.html" for (of, sut), name in folders.items() if of == testbed}
-            if nights is None or not any(item.newest for item in those):
+            if nights is None or not any(item.nights for item in those):
                 rows = [(testbed, sut, self.suts[testbed, sut][0].data.run) for sut in here]
                 body = self._lab(None, rows, _within(here), ())
                 yield f"{PAGES}/{folder}/index.html", around(testbed, body)
@@ -229,12 +220,7 @@ class _Site:
             for name, content in files.items():
                 yield f"{PAGES}/{folder}/{name}", content
         if nights is not None:
-            judged = {
-                "night": nights.night.isoformat(),
-                "verdicts": [verdict.model_dump(mode="json") for verdict in nights.verdicts],
-                "events": [event.model_dump(mode="json") for event in nights.events],
-            }
-            yield f"{PAGES}/tonight.json", json.dumps(judged).encode()
+            yield f"{PAGES}/tonight.json", judgement_of(nights).model_dump_json().encode()
         timed = {(run.testbed, run.sut) for run in self.found}
         others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
@@ -249,7 +235,7 @@ class _Site:
         yield f"{PAGES}/index.html", shell(self.html).around("Calibration data", body)
 
     def _lab(
-        self, nights: NightlyHistory | None, others: Sequence[object], link: object, unreadable: Sequence[str]
+        self, nights: JudgedNights | None, others: Sequence[object], link: object, unreadable: Sequence[str]
     ) -> str:
         return html_page(
             "lab",
@@ -282,6 +268,21 @@ class _Site:
         linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
         yield from self._page(newest.stored, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
 
+    def _standing(self, stored: StoredRun) -> Standing | None:
+        """Return the standing of the SUT of *stored*; ``None`` for an import."""
+        document = stored.document
+        if (
+            self.nights is not None
+            and document.imported is None
+            and (document.run.testbed, document.run.sut) in self.nights.of_sut
+        ):
+            return standing_in(self.nights, document)
+        return self._standings.of(stored.path, document)
+
+    @cached_property
+    def _standings(self) -> Standings:
+        return Standings()
+
     def _example(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files of the example's page, if there is an example."""
         try:
@@ -293,22 +294,12 @@ class _Site:
 
     def _page(self, stored: StoredRun, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
         """Yield the page of *stored*, one folder below *testbed*'s, and its pictures."""
-        page = page_of(stored, self.references)
-        gc.collect(0)  # the tree of the page
-        if page.fault is not None:
-            raise InputError(page.fault)
-        up = "../../../" if testbed else "../../"
-
-        def method(found: re.Match[str]) -> str:
-            place = f"method/{found[1]}.html"
-            there = (self.html / place).is_file()
-            return f'<p class="method"><a href="{up}{place}">How it is measured</a></p>' if there else ""
-
-        body = METHOD.sub(method, page.body.replace(LINKS, links)) + tail
-        yield "index.html", shell(self.html, testbed).around(page.title, body, contents=page.contents, deeper=1)
+        root = "../../../" if testbed else "../../"
+        page = page_of(stored, self.references, self._standing(stored), root, links)
+        around = shell(self.html, testbed).around
+        yield "index.html", around(page.title, page.body + tail, contents=page.contents, deeper=1)
         for name, content in page.figures.items():
-            if name.endswith(".svg"):  # the specification is in the page
-                yield name, content.encode()
+            yield name, content.encode()
 
 
 def _holds(path: Path, content: bytes) -> bool:

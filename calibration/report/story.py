@@ -6,32 +6,30 @@ The page's first screen and ``calibration show`` use the same text.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.base.errors import InputError
 from calibration.base.flags import FINDINGS, FLAGS, Severity
-from calibration.base.trust import NEAR, Trust, lowest
+from calibration.base.trust import Trust
 from calibration.base.validity import Flag
 from calibration.context.confinement import limits
 from calibration.context.model import Context
-from calibration.context.population import Population, UnknownPopulation, population
-from calibration.judge.words import within
-from calibration.measurements.base import Metric
-from calibration.measurements.firmware import FirmwareValues
+from calibration.context.population import Population, UnknownPopulation
+from calibration.judge.answer import Look, Sharpness, look
+from calibration.judge.standing import Standing, Standings
 from calibration.measurements.jitter import JitterValues
-from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.measurements.metric_rows import Quantity
-from calibration.measurements.wakeup import WakeupValues
-from calibration.references.library import published
+from calibration.references.library import library, results_of
 from calibration.references.matching import Normal, normal
-from calibration.references.metrics import Metric as ReferenceMetric
 from calibration.report.advice import Advice, advice
-from calibration.report.normal import answers, usual_band
+from calibration.report.headlines import HeadlineRow, headline_rows, peaks_of
+from calibration.report.normal import answers
 from calibration.results.consistency import RULES, ConsistencyCheck
-from calibration.results.metrics_of_record import QUANTITIES
 from calibration.results.model import Measurement, RecordMetric, RunDocument, of_the_run
 
 MAX_FINDINGS: Final = 3
@@ -44,62 +42,36 @@ MAX_NODE_DEFICIT: Final = 0.1
 MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""
 
-Level = Literal["good", "caution", "bad"]
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One quantity at a glance.
-
-    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several. ``band`` is the accepted
-    range, ``outside`` whether the value is outside it; without one ``usual`` is what other machines like this have.
-    ``extra`` is shown after the value.
-    """
-
-    title: str
-    value: str
-    plus_minus: str | None
-    trust: Trust
-    word: str
-    band: str | None
-    outside: bool
-    extra: str | None
-    usual: str | None = None
-
 
 @dataclass(frozen=True)
 class Story:
     """The first screen.
 
-    ``level`` is the look of the verdict: bad unless the run is complete, all of it valid and no check failed.
-    ``advice`` is what to change, in a line each, the greatest cost first. ``left_changed`` is among the findings.
+    ``answer`` is the answer on the SUT: what each line is about, and its text; ``look`` is that of the machine,
+    ``sharpness`` that of the measurement. ``advice`` is what to change, in a line each, the greatest cost first.
     """
 
     name: str
     machine: str
     when: str
-    level: Level
-    verdict: str
+    answer: tuple[tuple[str, str], ...]
+    look: Look
+    sharpness: Sharpness
     findings: tuple[str, ...]
     more_findings: int
-    tiles: tuple[Tile, ...]
-    next_step: str | None
+    headlines: tuple[HeadlineRow, ...]
     advice: tuple[str, ...] = ()
     more_advice: int = 0
     normal: tuple[str, ...] = ()
-    left_changed: str | None = None
 
 
-def story(document: RunDocument, found: Normal | None = None) -> Story:
-    """Return the first screen of *document*, a run measured here.
+def story(document: RunDocument, standing: Standing, compared: Normal) -> Story:
+    """Return the first screen of *document*, a run measured here, with its *standing*.
 
-    *found* is the run beside the references of its hardware; by default beside the published ones.
+    *compared* is the run beside the references of its hardware.
     """
     run = document.run
-    compared = normal(document, published()) if found is None else found
     context = None if document.context is None else document.context.parsed
-    trusts = Counter(map(trust_in, document.measurements))
-    level, verdict = _verdict(document, trusts)
     advised = advice(document)
     findings = list(dict.fromkeys(_findings(document, context, advised)))
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
@@ -107,42 +79,29 @@ def story(document: RunDocument, found: Normal | None = None) -> Story:
         name=f"{run.testbed} / {run.sut}",
         machine="the SUT was not captured" if context is None else " · ".join(_machine(context)),
         when=f"{run.started_at:%Y-%m-%d %H:%M} UTC · {run.profile} · {lasted}",
-        level=level,
-        verdict=verdict,
+        answer=tuple(standing.answer.lines()),
+        look=look([standing.answer]),
+        sharpness=standing.answer.sharpness,
         findings=tuple(findings[:MAX_FINDINGS]),
         more_findings=max(0, len(findings) - MAX_FINDINGS),
-        tiles=tuple(with_usual(tile, compared) for tile in _tiles(document, context)),
-        next_step=_next_step(document, trusts),
+        headlines=tuple(headline_rows(document, standing, compared)),
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
         more_advice=max(0, len(advised) - MAX_ADVICE),
         normal=() if context is None else tuple(answers(compared)),
-        left_changed=_left_changed_finding(document),
     )
+
+
+def told(document: RunDocument, run: Path, standings: Standings) -> Story:
+    """Return the first screen of *document*, that of the *run* directory, with its standing and references."""
+    standing = standings.of(run, document)
+    if standing is None:
+        raise InputError(f"{run}: an import has no first screen")
+    return story(document, standing, normal(document, library(results_of(run))))
 
 
 def _in_a_line(item: Advice) -> str:
     """Return what to change, and the first part of what it costs."""
     return item.title if item.cost is None else f"{item.title}: {item.cost.partition(';')[0]}"
-
-
-USUAL: Final[Mapping[str, ReferenceMetric]] = {
-    "Idle latency": "idle_latency_local_ns",
-    "Read bandwidth": "read_machine_mb_s",
-}
-"""Tiles that references are known for."""
-
-
-def with_usual(tile: Tile, found: Normal) -> Tile:
-    """Return *tile* with what is usual for the hardware, unless it has an accepted range."""
-    metric = USUAL.get(tile.title)
-    return tile if metric is None or tile.band is not None else replace(tile, usual=usual_band(found, metric))
-
-
-def trust_in(measurement: Measurement) -> Trust:
-    """Return the lowest trust of the headline metrics of *measurement*."""
-    if not measurement.validity.valid:
-        return "invalid"
-    return lowest(metric.trust for metric in measurement.metrics()) or "observed"
 
 
 def cross_checks(document: RunDocument) -> Counter[str]:
@@ -157,91 +116,24 @@ def trust_word(trust: Trust, reason: Flag | None) -> str:
     return word if row is None or row.short is None else f"{word}: {row.short}"
 
 
-def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
-    """Return the level of the verdict and its text: the word, then the counts."""
-    status, count = document.run.status, len(document.measurements)
-    if status == "not_begun":
-        return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
-    checks = cross_checks(document)
-    left = left_changed(document)
-    limits = Counter(verdict.outcome for verdict in document.verdicts)
-    judged, bounded = (found["pass"] + found["fail"] for found in (checks, limits))
-    level: Level = "bad"
-    if status != "complete":
-        done = {measurement.step: len(measurement.rounds) for measurement in document.measurements}
-        steps = [step for step in document.plan.steps if not step.part_of] if document.plan else []
-        word = f"{status.capitalize()}: {len(done)} of {len(steps)} steps measured"
-        repeated = [step for step in steps if step.rounds > 1]
-        if repeated:
-            complete = min(min(done.get(step.id, 0), step.rounds) for step in repeated)
-            word += f", {complete} of {max(step.rounds for step in repeated)} rounds complete"
-    elif left is not None:
-        word = "SUT left changed: not all of its settings are restored"
-    elif trusts["invalid"]:
-        word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
-    elif checks["fail"]:
-        word = "Contradictory: values of this run disagree"
-    elif limits["fail"]:
-        word = f"Out of limits: {limits['fail']} of {bounded} limits failed"
-    elif trusts["poor"]:
-        level = "caution"
-        word = f"Use with caution: {trusts['poor']} of {count} measurements are more than {NEAR} times off target"
-    else:
-        level = "good"
-        word = f"Trustworthy: {count - trusts['near']} of {count} measurements on target"
-    agreed = f" Cross-checks: {checks['pass']} of {judged} pass." if judged else ""
-    return level, f"{word}.{agreed} " + (
-        f"Limits: {limits['pass']} of {bounded} pass." if bounded else "No baseline accepted yet."
-    )
-
-
 def left_changed(document: RunDocument) -> str | None:
     """Return which settings of the SUT are not known to be restored; ``None`` if all are."""
     return next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
 
 
-def _left_changed_finding(document: RunDocument) -> str | None:
-    left = left_changed(document)
-    return None if left is None else f"{left}."
-
-
-def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
-    if left_changed(document) is not None and document.run.status != "not_begun":
-        return f"restore the SUT: playbooks/cleanup.yml with calibration_run_id={document.run.id}"
-    if document.run.status != "complete":
-        return "calibrate again with --resume"
-    if document.run.profile == "quick" and trusts["near"] + trusts["poor"]:
-        return "--profile nightly"
-    return None
-
-
 def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[str]:
     """Yield the findings, worst first."""
-    left = _left_changed_finding(document)
-    if left is not None:
-        yield left
-    yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
     yield from (f"{flag.reason}." for flag in document.flags if flag.code in FINDINGS)
     yield from _nodes_behind(document.record, peaks_of(context), advised)
     yield from _disturbed_cpus(document.measurements, advised, context)
-    yield from _wide(document.record)
     yield from (
         f"{item.title}: {flag.reason}."
         for item, flag in _flags(document.measurements, "warn")
         if flag.code != "PARTIAL"
     )
-
-
-def _failed_limits(document: RunDocument) -> Iterator[str]:
-    for verdict in document.verdicts:
-        if verdict.outcome == "fail" and verdict.metric is not None:
-            bound = within(verdict.lower, verdict.upper, verdict.metric.unit)
-            yield f"{verdict.metric.title} is {units.headline(verdict.metric)}; the limit is {bound}."
-        elif verdict.outcome == "fail":
-            yield f"{verdict.name} has a limit and was not measured."
 
 
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
@@ -305,140 +197,21 @@ def _disturbed_cpus(
 ) -> Iterator[str]:
     """Yield isolated CPUs that lose time, with the advice that the CPU's own lost time supports."""
     found = [measurement.values for measurement in measurements if isinstance(measurement.values, JitterValues)]
-    found.sort(key=lambda values: -values.gaps.lost_fraction)
+    found.sort(key=lambda values: -values.gaps.lost_share)
     if found and not any(values.isolated for values in found):
         what = "No isolated CPU was measured" if context is not None and context.isolated_cpus else "No CPU is isolated"
         yield (
-            f"{what}: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_fraction)} of its time, "
+            f"{what}: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_share)} of its time, "
             f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
         )
-    for values in found:
-        if values.isolated and values.gaps.lost_fraction > MAX_LOST_SHARE:
-            mine = (item for item in advised if (item.metric or "").startswith(f"jitter.cpu{values.cpu}."))
-            cause = next((f": {item.found}; see Advice." for item in mine), ".")
-            yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
-
-
-def _wide(record: Sequence[RecordMetric]) -> Iterator[str]:
-    """Yield the headline metric with the lowest trust, if it is poor."""
-    poor = [item for item in record if item.trust == "poor"]
-    if poor:
-        worst = max(poor, key=lambda figure: _width(figure.metric))
-        more = f"; {len(poor) - 1} more {'are' if len(poor) > 2 else 'is'} poor" if len(poor) > 1 else ""
-        reason = worst.reason.reason if worst.reason else "poor"
-        yield f"{worst.title}: {reason}{more}."
-
-
-def _width(metric: Metric) -> float:
-    return units.relative_half(metric) or 0.0
-
-
-def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
-    found = {family: [item for item in document.record if item.family == family] for family in QUANTITIES}
-    idle = sorted(found["idle_latency"], key=lambda figure: figure.metric.value)
-    near = [item for item in idle if is_local(item)] or idle
-    if near:
-        middle, far = near[(len(near) - 1) // 2], [item for item in idle if item not in near][-1:]
-        extra = "local / farthest node" if far else None
-        yield _tile(document, "Idle latency", [middle, *far], found["idle_latency"], extra)
-    bandwidth = found["read_bandwidth"]
-    if whole := [item for item in bandwidth if item.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
-        peaks, share = peaks_of(context), "theoretical peak unknown"
-        if isinstance(peaks, Population):
-            share = f"{units.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
-        yield _tile(document, "Read bandwidth", whole, whole, share)
-    if loaded := found["loaded_latency"]:
-        worst = max(loaded, key=lambda figure: figure.metric.value)
-        yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
-    if caches := found["cache_latency"]:
-        levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
-        yield _tile(document, levels, caches, caches, None)
-    isolated = () if context is None else context.isolated_cpus
-    titles: dict[Quantity, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
-    for family, title in titles.items():
-        for figure in found[family][:1]:
-            where = re.search(r"CPU (\d+)", figure.title)
-            state = f", {'' if int(where[1]) in isolated else 'not '}isolated" if where else ""
-            yield _tile(document, title, [figure], [figure], f"{where[0]}{state}" if where else None)
-    for measurement in document.measurements:
-        if isinstance(measurement.values, WakeupValues) and measurement.values.condition == "idle":
-            yield _wakeup(document, measurement, measurement.values)
-    for measurement in document.measurements:
-        if isinstance(measurement.values, FirmwareValues) and measurement.values.observed_s is not None:
-            yield _firmware(document, measurement, measurement.values)
-
-
-class _Seen(NamedTuple):
-    """A metric that is not of record, with its trust and the worst reason against it."""
-
-    metric: Metric
-    trust: Trust
-    reason: Flag | None
-
-
-def _wakeup(document: RunDocument, measurement: Measurement, values: WakeupValues) -> Tile:
-    """Return the tile of the latest wake-up of an idle machine."""
-    *others, latest = measurement.metrics()
-    median_text = "".join(f"median {units.headline(metric)}, " for metric in others if metric.name.endswith(".p50_ns"))
-    where = f"CPU {values.cpus[0]}" if len(values.cpus) == 1 else f"{len(values.cpus)} CPUs"
-    isolated = "isolated" if values.isolated else "not isolated"
-    shown = [_Seen(latest, *measurement.trust_in(latest))]
-    return _tile(document, "Latest wake-up", shown, shown, f"{median_text}{where}, {isolated}")
-
-
-def _firmware(document: RunDocument, measurement: Measurement, values: FirmwareValues) -> Tile:
-    """Return the tile of the longest gap with interrupts off; without any that is the threshold."""
-    gap, rate = measurement.metrics()
-    often = units.headline(rate) if values.gaps else f"none longer in {units.duration(values.observed_s)}"
-    shown = [_Seen(gap, *measurement.trust_in(gap))]
-    return _tile(document, "Firmware gap", shown, shown, f"{often}, interrupts off")
-
-
-def _tile(
-    document: RunDocument,
-    title: str,
-    shown: Sequence[RecordMetric | _Seen],
-    behind: Sequence[RecordMetric | _Seen],
-    extra: str | None,
-) -> Tile:
-    """Return the tile of the metrics *shown*; uncertainty and trust are the worst of those *behind* it."""
-    trust = lowest(item.trust for item in behind) or "observed"
-    reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
-    verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)
-    band = None
-    if verdict is not None and (verdict.lower, verdict.upper) != (None, None):
-        band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
-    return Tile(
-        title=title,
-        value=units.headlines([figure.metric for figure in shown]),
-        plus_minus=units.plus_minus(max((figure.metric for figure in behind), key=_width)),
-        trust=trust,
-        word=trust_word(trust, reason),
-        band=band,
-        outside=verdict is not None and verdict.outcome == "fail",
-        extra=extra,
-    )
-
-
-def is_local(figure: RecordMetric) -> bool:
-    """Return whether *figure* is of a node and its own memory, or not about a pair of nodes."""
-    return len(set(figure.quantity.split(".")[1:])) < 2
-
-
-def _load(document: RunDocument, figure: RecordMetric) -> str | None:
-    """Return the load during the measurement of *figure*."""
-    share = "at 90 % of peak" if "90" in figure.title else "at full load"
-    for measurement in document.measurements:
-        if measurement.id == figure.measurement and isinstance(measurement.values, LoadedLatencyValues):
-            for point in measurement.values.points:
-                if any(probe.latency_ns.value == figure.metric.value for probe in point.probes):
-                    return f"{share}, {units.headline(point.bandwidth_mb_s)}"
-    return None
-
-
-def peaks_of(context: Context | None) -> Population | UnknownPopulation:
-    """Return the theoretical peak of the populated channels of *context*, or why it is unknown."""
-    return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
+    lost = [values for values in found if values.isolated and values.gaps.lost_share > MAX_LOST_SHARE]
+    if lost:
+        own = tuple(f"jitter.cpu{values.cpu}." for values in lost)
+        cause = next((f": {item.found}; see Advice" for item in advised if (item.metric or "").startswith(own)), "")
+        cpus = format_cpulist([values.cpu for values in lost])
+        who = f"Isolated CPU {cpus} loses" if len(lost) == 1 else f"{len(lost)} isolated CPUs ({cpus}) lose"
+        shares = dict.fromkeys(units.percent(values.gaps.lost_share) for values in (lost[-1], lost[0]))
+        yield f"{who} {' to '.join(shares)} of {'its' if len(lost) == 1 else 'their'} time{cause}."
 
 
 def _machine(context: Context) -> Iterator[str]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from calibration.base.commandline import cleanup_command
 from calibration.base.grouping import grouped
-from calibration.references.library import library, results_of
-from calibration.references.matching import normal
-from calibration.report.story import left_changed, story
+from calibration.judge.standing import Standings
+from calibration.report.story import left_changed, told
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
 from calibration.run.pace import pace_text, within_announcement
@@ -78,5 +77,5 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "left_changed": left_changed(document),
         "failed_verdicts": _failed_verdicts(document),
-        "story": asdict(story(document, normal(document, library(results_of(directory))))),
+        "story": asdict(told(document, directory, Standings(peers=False))),
     }

@@ -22,23 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.base import units
+from calibration.base.names import natural
 from calibration.charts.trends import Panel, trend
+from calibration.judge.answer import Answer
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis
-from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.report.environment import html_page
-from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
-from calibration.report.lab_status import (
-    NightlyHistory,
+from calibration.judge.judged import (
+    JudgedNights,
     StatusFinding,
-    SutStatus,
     change_text,
     describe,
     failure_order,
     findings,
     signed_percent,
 )
-from calibration.report.markup import chart_html
+from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.report.environment import html_page
+from calibration.report.html import chart_html
+from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.spark import Spark, spark
 from calibration.results.history import NightRun
 
@@ -119,7 +120,7 @@ Links = Callable[[str, str], str | None]
 
 
 def render_testbed(
-    nights: NightlyHistory, testbed: str, found: Sequence[SutStatus], link: Links
+    nights: JudgedNights, testbed: str, found: Sequence[Answer], link: Links
 ) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
     """Return the pages of *testbed* by path (title, body, and list of sections), and its other files.
 
@@ -132,9 +133,9 @@ def render_testbed(
 class _Testbed:
     """One testbed, while its pages are made."""
 
-    nights: NightlyHistory
+    nights: JudgedNights
     testbed: str
-    found: Sequence[SutStatus]
+    found: Sequence[Answer]
     link: Links
 
     @cached_property
@@ -165,9 +166,8 @@ class _Testbed:
             for series in self.nights.history.series
             if series.testbed == self.testbed and series.sut in self.suts
         )
-        known = {name: place for place, name in enumerate(self.nights.titles)}
         families: dict[str, list[str]] = {}
-        for metric in sorted(metrics, key=lambda metric: (known.get(metric, len(known)), metric)):
+        for metric in sorted(metrics, key=natural):
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[TrendGroup] = []
         for members in families.values():

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # importing the models takes longer than a history
+    from calibration.base.trust import Trust
     from calibration.measurements.metric_rows import Better
     from calibration.results.model import RunStatus
 
@@ -31,10 +32,11 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class NightRun:
-    """The run that represents a SUT's night: the newest complete one, else the newest.
+    """The run that represents a SUT's night: the newest complete one, else the newest that began, else the newest.
 
     ``facts`` are those that affect metrics, by name (``calibration.context.facts``); ``reasons`` say why metrics are
-    missing, ``unrestored`` what it left changed, if anything. ``directory`` is relative to the results.
+    missing. ``failed`` names its own checks that fail (``calibration.results.run_checks``). ``directory`` is relative
+    to the results.
     """
 
     testbed: str
@@ -45,7 +47,8 @@ class NightRun:
     directory: str
     facts: Mapping[str, str]
     reasons: tuple[str, ...]
-    unrestored: str | None = None
+    profile: str = ""
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,26 @@ class RecordedCheck:
     reason: str
 
 
+RunCheckName = Literal["inventory", "restored", "errors", "complete"]
+
+
+class RunCheck(NamedTuple):
+    """A check of a run on its own (``calibration.results.run_checks``), with the texts that decided it."""
+
+    name: RunCheckName
+    outcome: Literal["pass", "fail", "no_reference"]
+    texts: tuple[str, ...]
+
+
+class Headline(NamedTuple):
+    """A headline metric of a run: the metric of record of ``quantity``, with the trust in it."""
+
+    quantity: str
+    title: str
+    metric: str
+    trust: Trust
+
+
 @dataclass(frozen=True)
 class History:
     """Values of SUTs over nights.
@@ -94,8 +117,9 @@ class History:
     the unit of its series, NaN if there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
     the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed and failed
-    checks by SUT. Imports are excluded. ``unreadable`` are the documents of these nights that cannot be read. If the
-    last night has no other, it has no run.
+    checks by SUT, ``run_checks`` the checks of each run on its own, ``headlines`` its headline metrics, and ``titles``
+    the titles of all metrics. Imports are excluded. ``unreadable`` are the documents of these nights that cannot be
+    read. If the last night has no other, it has no run.
     """
 
     nights: tuple[date, ...]
@@ -106,4 +130,7 @@ class History:
     runs: Mapping[Sut, Mapping[date, NightRun]]
     recorded: Mapping[tuple[str, str, str], Recorded]
     consistency: Mapping[Sut, Sequence[RecordedCheck]] = field(default_factory=dict)
+    run_checks: Mapping[Sut, Sequence[RunCheck]] = field(default_factory=dict)
+    headlines: Mapping[Sut, Sequence[Headline]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[Unreadable, ...] = ()

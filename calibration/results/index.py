@@ -14,12 +14,13 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import duckdb
 
@@ -30,7 +31,10 @@ from calibration.results.history import History
 from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
 
-FORMAT: Final = 7
+if TYPE_CHECKING:
+    from calibration.results.model import RunDocument
+
+FORMAT: Final = 8
 """Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
@@ -45,12 +49,13 @@ COLUMNS: Final = {
     "size": "BIGINT",
     "changed_ns": "BIGINT",
     "fault": "VARCHAR",
-    "run": "STRUCT(started_at VARCHAR, status VARCHAR)",
+    "run": "STRUCT(started_at VARCHAR, status VARCHAR, profile VARCHAR)",
     "facts": "JSON",
-    "unrestored": "VARCHAR",
+    "checked": "STRUCT(name VARCHAR, outcome VARCHAR, texts VARCHAR[])[]",
+    "record": "STRUCT(quantity VARCHAR, title VARCHAR, metric STRUCT(name VARCHAR), trust VARCHAR)[]",
     "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
     "verdicts": "STRUCT(name VARCHAR, measurement VARCHAR, "
-    "metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], "
+    "metric STRUCT(title VARCHAR, value DOUBLE, unit VARCHAR, interval DOUBLE[], "
     "better VARCHAR, trust VARCHAR), lower DOUBLE, upper DOUBLE, outcome VARCHAR, reason VARCHAR)[]",
     "measured": "MAP(VARCHAR, VARCHAR)",
     "consistency": "STRUCT(figure STRUCT(name VARCHAR, unit VARCHAR, value DOUBLE, interval DOUBLE[]), "
@@ -58,7 +63,7 @@ COLUMNS: Final = {
 }
 """Columns of a document: its place, its state when read, and either its ``fault`` or the rest.
 
-``measured`` has the start of each measurement by its identifier, ``unrestored`` what the run left changed."""
+``measured`` has the start of each measurement by its identifier, ``checked`` the checks of the run on its own."""
 
 NIGHT: Final = r"""coalesce(
     CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
@@ -68,7 +73,9 @@ NIGHT: Final = r"""coalesce(
 
 RUNS: Final = f"""
     SELECT testbed, sut, directory, size, changed_ns, fault, {NIGHT} AS night, run.status AS status,
-           run.started_at AS started_at, facts::VARCHAR AS facts, unrestored,
+           run.started_at AS started_at, run.profile AS profile, facts::VARCHAR AS facts, checked,
+           [{{'quantity': item.quantity, 'title': item.title, 'metric': item.metric.name, 'trust': item.trust}}
+            FOR item IN record] AS headlines,
            list_concat(
                [CASE WHEN gone.kind = 'run' THEN gone.reason ELSE gone.what || ': ' || gone.reason END
                 FOR gone IN not_measured IF gone.kind NOT IN ('context', 'mlc')],
@@ -78,6 +85,7 @@ RUNS: Final = f"""
 METRICS: Final = f"""
     SELECT testbed, sut, verdict.name AS metric, night, directory, verdict.metric.unit AS unit,
            md5_number_lower(concat_ws('|', testbed, sut, metric, unit)) AS series, verdict.metric.better AS better,
+           verdict.metric.title AS title,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.value END AS value,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[1] END AS low,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[2] END AS high,
@@ -141,6 +149,18 @@ def read_history(
     home = index_of(results)
     with locked(home):
         return _repaired(home, read)
+
+
+def history_of(document: "RunDocument") -> History:
+    """Return the history of *document* alone."""
+    run = document.run
+    stored = _Stored(run.testbed, run.sut, run.id, 0, 0)
+    line = json.dumps({**stored._asdict(), **_extract(document)}, allow_nan=False).encode()
+    with TemporaryDirectory(prefix="calibration-") as folder, duckdb.connect(":memory:") as db:
+        _load(db, [line], Path(folder, "documents"))
+        for table, query in TABLES.items():
+            db.execute(f"CREATE TABLE {table} AS {query}")
+        return query_history(db, Scope(testbed=run.testbed, sut=run.sut))
 
 
 @contextmanager
@@ -245,7 +265,7 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: Sc
     stale = ["/".join(key) for key, stored in known.items() if found.get(key) != stored]
     if known and not fresh and not stale:
         return
-    _load(db, results, fresh, home / ".documents")
+    _load(db, _lines(results, fresh), home / ".documents")
     # Before the transaction: joins find nothing in a table that was made in the one that filled it with more rows than
     # a row group has, until the database is opened again (DuckDB 2.0.0).
     for table, query in TABLES.items():
@@ -297,13 +317,12 @@ def _directories(parent: Path, name: str | None) -> list[str]:
     return directories(parent)
 
 
-def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored], lines: Path) -> None:
-    """Make the table ``documents`` of the *fresh* documents, through the temporary file *lines*."""
+def _load(db: duckdb.DuckDBPyConnection, documents: Iterable[bytes], lines: Path) -> None:
+    """Make the table ``documents`` of *documents*, a line of JSON each, through the temporary file *lines*."""
     largest = 0
     with lines.open("wb") as file:
-        for stored in fresh:
-            with suppress(FileNotFoundError):  # deleted meanwhile
-                largest = max(largest, file.write(_line(results, stored)))
+        for line in documents:
+            largest = max(largest, file.write(line))
     columns = "{" + ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS.items()) + "}"
     db.execute(
         f"CREATE OR REPLACE TEMP TABLE documents AS FROM read_json(?, columns = {columns}, "
@@ -312,6 +331,12 @@ def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]
         [[str(lines)]],
     )
     lines.unlink()
+
+
+def _lines(results: Path, fresh: Iterable[_Stored]) -> Iterator[bytes]:
+    for stored in fresh:
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            yield _line(results, stored)
 
 
 def _line(results: Path, stored: _Stored) -> bytes:
@@ -334,7 +359,16 @@ def _kept(results: Path, path: Path, stored: _Stored) -> dict[str, Any]:
     named = (document.run.testbed, document.run.sut, document.run.id)
     if named != stored.run:
         raise InputError(f"contains the run {'/'.join(named)}")
-    kept = document.model_dump(mode="json", include={"run", "facts", "not_measured", "verdicts", "consistency"})
+    return _extract(document)
+
+
+def _extract(document: "RunDocument") -> dict[str, Any]:
+    """Return what is kept of *document*."""
+    from calibration.results.run_checks import run_checks  # noqa: PLC0415 - slow, and only new documents need them
+
+    kept = document.model_dump(
+        mode="json", include={"run", "facts", "not_measured", "verdicts", "record", "consistency"}
+    )
     measured = {measurement.id: format_time(measurement.started_at) for measurement in document.measurements}
-    unrestored = next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
-    return {**kept, "measured": measured, "unrestored": unrestored}
+    checked = [check._asdict() for check in run_checks(document)]
+    return {**kept, "measured": measured, "checked": checked}

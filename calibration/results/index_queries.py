@@ -2,20 +2,37 @@
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
 """Queries of histories from the index of the run documents."""
 
+from collections.abc import Callable, Sequence
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.base.parsers import parse_json
-from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut, Unreadable
-from calibration.results.layout import RUN
+from calibration.results.history import (
+    Headline,
+    History,
+    NightRun,
+    Recorded,
+    RecordedCheck,
+    RunCheck,
+    Series,
+    Sut,
+    Unreadable,
+)
+from calibration.results.layout import RUN, THIS_MACHINE
 from calibration.results.nights import misdated
+
+T = TypeVar("T")
 
 MEASURED = "(FROM runs WHERE fault IS NULL AND status <> 'imported')"
 """The runs that were measured here and can be read."""
+
+
+OF_A_LAB = f"(testbed <> '{THIS_MACHINE}' OR NOT EXISTS (FROM runs AS other WHERE other.testbed <> '{THIS_MACHINE}'))"
+"""The condition for runs of a lab; of this machine, if there are no others."""
 
 
 class Scope(NamedTuple):
@@ -31,28 +48,34 @@ class Scope(NamedTuple):
         asked = {name: value for name in names if (value := getattr(self, name)) is not None}
         return " AND ".join(("true", *(f"{name} = ?" for name in asked))), list(asked.values())
 
+    def judged(self, *names: str) -> tuple[str, list[Any]]:
+        """Return the same for the runs that are judged: without a testbed, those of a lab."""
+        condition, values = self.of(*names)
+        return condition if self.testbed is not None else f"{condition} AND {OF_A_LAB}", values
+
 
 def misdated_nights(db: duckdb.DuckDBPyConnection, scope: Scope) -> list[date]:
     """Return the nights of *scope* in the index *db* that were dated by a wrong clock."""
-    condition, values = scope.of("testbed", "sut")
+    condition, values = scope.judged("testbed", "sut")
     found = db.execute(f"SELECT DISTINCT night FROM {MEASURED} WHERE {condition}", values).fetchall()
     return sorted(misdated(night for (night,) in found))
 
 
 def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
     """Return the history of *scope*, read from the index *db*."""
-    condition, values = scope.of("testbed", "sut")
+    condition, values = scope.judged("testbed", "sut")
     wrong = misdated_nights(db, scope)
     until = scope.until or date.max
     db.execute(
         f"""CREATE TEMP TABLE nights AS
-        SELECT testbed, sut, night, directory, status, facts, reasons, unrestored,
+        SELECT testbed, sut, night, directory, status, facts, reasons, profile, checked, headlines,
                dense_rank() OVER (ORDER BY night) - 1 AS place
         FROM (SELECT * REPLACE (hash(facts) AS facts) FROM runs
               WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
                   AND night NOT IN (SELECT unnest(?::DATE[]))
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
-                  ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
+                  ORDER BY status = 'complete' DESC, status <> 'not_begun' DESC, started_at DESC, directory DESC
+              ) = 1)""",
         [*values, until, wrong],
     )
     nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
@@ -77,7 +100,7 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
             [*values, wrong],
         ).fetchall()
     )
-    condition, values = scope.of("testbed", "sut", "metric")
+    condition, values = scope.judged("testbed", "sut", "metric")
     joined = f"(FROM metrics WHERE {condition}) AS metrics JOIN nights USING (testbed, sut, directory)"
     db.execute(
         f"""CREATE TEMP TABLE series AS
@@ -116,6 +139,17 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
         runs=_runs(db),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
         consistency=_checks(db, nights[-1]) if nights else {},
+        run_checks={
+            sut: tuple(check._replace(texts=tuple(check.texts)) for check in checks)
+            for sut, checks in _lists(db, "checked", RunCheck, nights).items()
+        },
+        headlines=_lists(db, "headlines", Headline, nights),
+        titles=dict(
+            db.execute(
+                f"SELECT metric, any_value(title) FROM {joined} WHERE place = ? GROUP BY metric",
+                [*values, len(nights) - 1],
+            ).fetchall()
+        ),
         unreadable=unreadable,
     )
 
@@ -136,16 +170,24 @@ def _checks(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Record
     return found
 
 
+def _lists(
+    db: duckdb.DuckDBPyConnection, column: str, kind: Callable[..., T], nights: Sequence[date]
+) -> dict[Sut, tuple[T, ...]]:
+    """Return the items of *column*, a list of structures, of each SUT's run of the last of *nights*."""
+    found = db.execute(f"SELECT testbed, sut, {column} FROM nights WHERE place = ?", [len(nights) - 1]).fetchall()
+    return {(testbed, sut): tuple(kind(**item) for item in items or ()) for testbed, sut, items in found}
+
+
 def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
     # Long, and seldom different from night to night: nights have their hash.
     every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
     known: dict[int, dict[str, str]] = {key: parse_json(facts) for key, facts in every.fetchall()}
     rows = db.execute(
-        "SELECT testbed, sut, night, directory, status, facts, reasons, unrestored FROM nights "
-        "ORDER BY testbed, sut, night"
+        "SELECT testbed, sut, night, directory, status, facts, reasons, profile, "
+        "[item.name FOR item IN checked IF item.outcome = 'fail'] FROM nights ORDER BY testbed, sut, night"
     ).fetchall()
-    for testbed, sut, night, directory, status, facts, reasons, unrestored in rows:
+    for testbed, sut, night, directory, status, facts, reasons, profile, failed in rows:
         runs.setdefault((testbed, sut), {})[night] = NightRun(
             testbed=testbed,
             sut=sut,
@@ -155,6 +197,7 @@ def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
             directory=f"{testbed}/{sut}/{directory}",
             facts=known[facts],
             reasons=tuple(dict.fromkeys(reasons)),
-            unrestored=unrestored,
+            profile=profile,
+            failed=tuple(failed),
         )
     return runs

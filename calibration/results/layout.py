@@ -35,6 +35,10 @@ REPORT: Final = "report"
 REFERENCES: Final = "references"
 """The directory in the results that is not a testbed's."""
 
+THIS_MACHINE: Final = "localhost"
+"""The testbed of runs without an inventory: of the controller itself. It belongs to no lab: beside testbeds of a lab it
+is neither judged nor missed."""
+
 MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
 """Largest file of references: hundreds of acceptances of the largest machine are smaller."""
 

@@ -101,9 +101,30 @@ function watchCharts() {
   new MutationObserver(redraw).observe(document.body, { attributeFilter: ["data-theme"] });
 }
 
+/* The headline table as Markdown, for a ticket: whole, or the row that was linked to. */
+function offerMarkdown() {
+  for (const table of document.querySelectorAll("table.headlines")) {
+    const button = document.createElement("button");
+    button.className = "copy";
+    button.textContent = "Copy as Markdown";
+    button.addEventListener("click", async () => {
+      const target = table.querySelector("tbody tr:target");
+      const rows = [...table.querySelectorAll("tr")].filter((row) => !target || row === target || row.closest("thead"));
+      const cells = (row) => [...row.cells].map((cell) => cell.innerText.replace("\u00b6", "").trim().replaceAll("|", "\\|"));
+      const lines = rows.map((row) => `| ${cells(row).join(" | ")} |`);
+      lines.splice(1, 0, `|${" --- |".repeat(rows[0].cells.length)}`);
+      const title = document.querySelector("h1")?.innerText.replace("\u00b6", "").trim() ?? "";
+      await navigator.clipboard.writeText(`${title}\n\n${lines.join("\n")}\n`);
+      button.textContent = "Copied";
+    });
+    table.closest(".table-wrapper").after(button);
+  }
+}
+
 window.addEventListener("resize", markScrolling);
 window.addEventListener("load", () => {
   watchCharts();
+  offerMarkdown();
   markScrolling();
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Site");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");

@@ -192,7 +192,9 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
 def test_measures_a_healthy_sut(day: Day) -> None:
     assert day.ended.rc == 3, day.ended.text
     assert day.document("healthy").run.status == "complete"
-    assert "admonition:: Not measured: " not in (run_of(day.lab, "healthy") / "report" / "page.rst").read_text()
+    assert (
+        "admonition:: unknown: not measured: " not in (run_of(day.lab, "healthy") / "report" / "page.rst").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_a_sut_that_cannot_begin_has_a_document_and_page_with_the_reason(day: Da
     (found,) = day.reasons(name)
     assert reason in found
     page = run_of(day.lab, name) / "report" / "page.rst"
-    assert "admonition:: Not measured: " in page.read_text(encoding="utf-8")
+    assert "admonition:: unknown: not measured: " in page.read_text(encoding="utf-8")
     assert f"{name}: Calibration failed, run" in day.ended.text
 
 
@@ -295,7 +297,7 @@ def test_keeps_the_measurements_of_a_lost_sut(day: Day) -> None:
     assert "No route to host" in missing.reason
     assert "the run completes there: collect it within " in missing.reason
     assert f" --resume {RUN}" in missing.reason
-    assert "Incomplete: 1 of 2 steps measured" in day.ended.text
+    assert "run incomplete, 1 of 2 steps measured" in day.ended.text
 
 
 @pytest.fixture(scope="module")

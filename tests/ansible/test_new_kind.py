@@ -19,7 +19,7 @@ EXAMPLE = ROOT / "tests" / "fixtures" / "new_kind"
 
 ADDED = {
     "l1_latency.py": "calibration/measurements",
-    "l1_latency.rst.j2": "templates/kinds",
+    "l1_latency.j2": "templates/kinds",
     "l1_latency.rst": "docs/method",
     "l1_latency.json": "tests/fixtures/sutprobe",
 }

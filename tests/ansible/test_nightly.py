@@ -102,7 +102,7 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     both = inventory_of(lab, hosts("a", "b"), TWO)
     first = nightly(lab, both, "--limit", "a", retention_raw_nights=1, **places)
     assert first.rc == 0, first.text
-    assert "0 of 1 SUT fail tonight" in first.text
+    assert re.search(r"Night of \S+, 1 SUT: 1 without a baseline", first.text)
     assert f"Published: {www / 'current'}" in first.text
     assert "leaked" not in first.text, "what the controller imports ends quietly"
     assert f"Removing raw outputs of t1/a/{LONG_AGO}" in first.text
@@ -154,18 +154,19 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     )
     changes = {item["sut"]: item for item in json.loads(told.read_bytes())["changes"]}
     assert {sut: (item["before"], item["after"]) for sut, item in changes.items()} == {
-        "a": ("no_reference", "fails"),
-        "b": (None, "unmeasured"),
+        "a": ("no_baseline", "fails"),
+        "b": (None, "not_measured"),
     }
-    assert changes["a"]["failures"][0].startswith("Verdict failed: idle_latency.latency_ns ")
+    assert re.match(r"fails since \S+: Idle latency", changes["a"]["answer"][0])
+    assert changes["a"]["gates"] == []
     assert (done / "run.json").read_bytes() == kept
     assert "a: Calibration failed, run" in third.text
-    assert "Tonight: Verdict failed: idle_latency.latency_ns " in third.text
-    assert "Gate failed: " not in third.text, "gates of verdicts repeat nothing"
+    assert re.search(r"Tonight: fails since \S+: Idle latency", third.text)
+    assert "gate failed: " not in third.text, "gates of verdicts repeat nothing"
     assert ("limits", "idle_latency.latency_ns") in failed(night / "judgement.json")
     assert (www / "current").readlink() != version
     assert third.text.index("Published: ") < third.text.index("Tonight: ")
-    missed = "Tonight: t1 / b, missing from the inventory: Verdict failed: no run this night"
+    missed = "Tonight: t1 / b, missing from the inventory: unknown: not measured: no run this night"
     assert missed in " ".join(third.text.split())
 
 

@@ -174,7 +174,7 @@ def test_suts_that_a_limit_leaves_out_are_neither_missed_nor_told(
         asked["notify"] = given[-1]
         return (), ()
 
-    judged = (SimpleNamespace(verdicts=()), (), False)
+    judged = (SimpleNamespace(answers=()), (), False)
     monkeypatch.setattr("calibration.nightly.judgement.judge", lambda *_: judged)
     monkeypatch.setattr("calibration.nightly.judgement.screen", lambda *_: "")
     monkeypatch.setattr("calibration.nightly.judgement.failures", failures)

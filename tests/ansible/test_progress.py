@@ -21,9 +21,9 @@ import pytest
 from ansible.utils.display import Display
 from support import PATIENCE_S, ROOT, SLOW, Lab, calibrate_command, inventory_of, load_plugin
 
-from calibration.report.story import story
+from calibration.judge.run import verdicts_of
 from calibration.results.store import read_run
-from tests.report.report_documents import run_document
+from tests.report.report_documents import first_screen, run_document
 
 CALLBACK = load_plugin("callback", "progress")
 
@@ -257,12 +257,13 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     assert [gone.kind for gone in document.not_measured if gone.cause == "interrupted"] == ["latency_matrix"]
     page = (run / "report" / "page.rst").read_text(encoding="utf-8")
     assert "a signal ended the measurement before it was done" in page
-    assert "Interrupted: 1 of 2 steps measured" in text
+    assert "run interrupted, 1 of 2 steps measured" in text
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 100])
 def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None:
-    summary = story(run_document())
+    document = run_document()
+    summary = first_screen(document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements))}))
     fields = json.loads(json.dumps(asdict(summary)))  # as it comes from a task
     shown, stream = screen(live=False, colour=count > 4)
     names = [f"sut{number}" for number in range(count)]
@@ -278,12 +279,11 @@ def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None
     CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={"sut1": 1}, dark={"sut2": 1}))
     lines = stream.getvalue().splitlines()
     if count > 4:
-        red = {"sut0", "sut1", "sut2"}
+        red, (_, machine) = {"sut0", "sut1", "sut2"}, summary.answer[0]
         assert lines == [
-            f"\033[31m{name}: {summary.verdict}\033[0m" if name in red else f"{name}: {summary.verdict}"
-            for name in sorted(names)
+            f"\033[31m{name}: {machine}\033[0m" if name in red else f"{name}: {machine}" for name in sorted(names)
         ]
     else:
         assert len(lines) <= 24 * count, "a terminal has 24 rows"
         assert lines.count("  Results: /results/run") == count
-        assert sum(line.startswith(f"! {summary.name} ") for line in lines) == count
+        assert sum(line.startswith(f"? {summary.name} ") for line in lines) == count

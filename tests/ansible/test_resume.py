@@ -133,4 +133,4 @@ def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab
     assert list(lab.remote.glob("*/*")) == []
     assert processes_of(lab.remote) == []
     assert read_run(lab.results / "cleaned" / "cleaned" / run_id).run.status == "interrupted"
-    assert "Interrupted: 1 of 2 steps measured" in ended.text
+    assert "run interrupted, 1 of 2 steps measured" in " ".join(ended.text.split())

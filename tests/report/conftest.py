@@ -18,7 +18,7 @@ from calibration.results.model import RunDocument
 from tests.readings import PAGES
 from tests.report.browsing import VIEWS, chromium, look, served
 from tests.report.made_nights import made_nights
-from tests.report.report_documents import flagged, imported, index_of, run_document, store, with_nodes
+from tests.report.report_documents import flagged, imported, index_of, judged, run_document, store, with_nodes
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,7 +89,7 @@ def shaped() -> RunDocument:
 def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The HTML of the project's site with the page of *shaped*, two imported pages, and forty synthetic nights."""
     place = tmp_path_factory.mktemp("published")
-    store(shaped, place / "results")
+    store(judged(shaped), place / "results")
     complete = next(path for path in PAGES if path.stem == "complete")
     store(imported(complete.read_bytes(), complete.name, shaped.run.sut), place / "results")
     store(imported(complete.read_bytes(), complete.name, "imported"), place / "results")

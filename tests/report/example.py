@@ -20,6 +20,7 @@ from calibration.base.errors import CalibrationError, InputError
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.facts import facts
 from calibration.context.model import Context
+from calibration.judge.standing import Standings
 from calibration.report.rendering import render_run
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
@@ -127,7 +128,7 @@ def main(run: Path, folder: Path) -> None:
     document = read_run(run)
     folder.mkdir(parents=True, exist_ok=True)
     write_document(folder, anonymous(document))
-    render_run(folder)
+    render_run(folder, Standings())
     (folder / "README.rst").write_text(README, encoding="utf-8")
     if found := list(leaks(document, folder)):
         raise InputError(f"the machine is still named: {'; '.join(found[:10])}")

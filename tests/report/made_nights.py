@@ -2,25 +2,27 @@
 """Forty synthetic nights of a small lab with one of each failure."""
 
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from math import sin
 from typing import Any
 
 import numpy as np
 
+from calibration.base.trust import Trust
+from calibration.judge.baseline_files import Acceptance, AcceptedRun, Bounds, NoBaselines, Place
 from calibration.judge.drift import Analysis, DriftChange, Flips
+from calibration.judge.judged import JudgedNights
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
-from calibration.report.lab_status import NightlyHistory
-from calibration.results.history import History, NightRun, Series
+from calibration.results.history import Headline, History, NightRun, Series
 from tests.report.report_documents import RUN_ID
 
 TESTBED = "example-lab"
 LAST = date(2026, 1, 2)
 NIGHTS = tuple(LAST - timedelta(days=39 - number) for number in range(40))
 IDLE, READS, GAP = "idle_latency.latency_ns", "max_bandwidth.reads.bandwidth_mb_s", "jitter.cpu{}.gaps.max_ns"
-TITLES = {
-    **{GAP.format(cpu): f"Longest gap in 5 s, CPU {cpu}" for cpu in range(9)},
-    READS: "Maximum bandwidth, reads",
+TITLES: Mapping[str, str] = {
+    **{GAP.format(cpu): f"Longest interruption, CPU {cpu}" for cpu in range(9)},
+    READS: "Maximum read bandwidth",
     IDLE: "Idle latency",
 }
 FACTS = {"kernel": "Linux 6.1.0-1", "BIOS": "Example 1.2", "microcode": "0x10", "kernel command line": "quiet"}
@@ -35,11 +37,34 @@ SHIFT, SPREAD, FLIPS, GONE, ABSENT = 30, 25, 20, 10, 38
 """The columns from which t3-sut2 is slower, t3-sut3 unsteady, t3-sut4 flips, t3-sut9 is gone, t4-sut1 is missing."""
 
 
+class MadeBaselines(NoBaselines):
+    """What is accepted since the first night: 2 % around the level, but nothing of t3-sut5."""
+
+    def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
+        if place.sut in {None, "t3-sut5"}:
+            return ()
+        bounds = {
+            metric: Bounds(
+                value=level, lower=level * 0.98, upper=level * 1.02, unit=unit, method="nights", why="40 nights",
+                spread=0.01, relative=True, nights=40,
+            )
+            for metric, unit, level in METRICS
+        }  # fmt: skip
+        run = AcceptedRun(testbed=TESTBED, sut="t3-sut1", id=run_id(NIGHTS[0]), night=NIGHTS[0])
+        accepted_at = datetime(2025, 11, 24, 8, tzinfo=UTC)
+        return (
+            Acceptance(
+                accepted_by="ann@example.org", accepted_at=accepted_at, reason="new", outside=0.001, accepted=(run,),
+                runs=(run,), bounds=bounds,
+            ),
+        )  # fmt: skip
+
+
 def run_id(night: date) -> str:
     return RUN_ID if night == LAST else f"{night:%Y%m%d}T030405Z-0a1b"
 
 
-def made_nights(text: str | None = None) -> NightlyHistory:
+def made_nights(text: str | None = None) -> JudgedNights:
     """Return the forty nights; with a *text*, all that comes from a SUT or an operator is that text."""
     runs: dict[tuple[str, str], dict[date, NightRun]] = {}
     series: list[Series] = []
@@ -77,8 +102,11 @@ def made_nights(text: str | None = None) -> NightlyHistory:
         )
     )
     array = np.array(values)
-    history = History(NIGHTS, tuple(series), array, array * 0.998, array * 1.002, runs, {})
-    return NightlyHistory(history, analyses, verdicts, dict(TITLES))
+    headlines = {sut: _headlines(sut[1]) for sut, own in runs.items() if LAST in own}
+    history = History(
+        NIGHTS, tuple(series), array, array * 0.998, array * 1.002, runs, {}, headlines=headlines, titles=TITLES
+    )
+    return JudgedNights(history, analyses, verdicts, baselines=MadeBaselines())
 
 
 def _run(testbed: str, sut: str, column: int, text: str | None) -> NightRun:
@@ -98,6 +126,16 @@ def _run(testbed: str, sut: str, column: int, text: str | None) -> NightRun:
         facts={} if bad else facts,
         reasons=(text or "the SUT is not reachable",) if bad else (),
     )
+
+
+def _headlines(sut: str) -> list[Headline]:
+    """Return the headline metrics of tonight's run: those of t3-sut3 are far from their goal."""
+    trust: Trust = "poor" if sut == "t3-sut3" else "on_target"
+    return [
+        Headline("idle_latency", TITLES[IDLE], IDLE, trust),
+        Headline("read_bandwidth.machine", TITLES[READS], READS, trust),
+        Headline("worst_gap", TITLES[GAP.format(8)], GAP.format(8), "observed"),
+    ]
 
 
 def _moved(sut: str, metric: str, column: int) -> float:

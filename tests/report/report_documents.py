@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from functools import cache
 from itertools import permutations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from docutils import nodes
@@ -29,6 +29,9 @@ from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
 from calibration.formats.meltdown_checker import read_output
 from calibration.formats.mlc import read_output as read_mlc_output
+from calibration.judge.night import judge_alone
+from calibration.judge.run import judge_run
+from calibration.judge.standing import standing_in
 from calibration.measurements import declaration
 from calibration.measurements.base import GridValues, Step
 from calibration.measurements.c2c_latency import C2cLatencyValues
@@ -42,8 +45,13 @@ from calibration.measurements.sut import Sut, machine_flags
 from calibration.measurements.table import TableRow
 from calibration.preflight.checks import Check
 from calibration.profiles import ROUNDS
+from calibration.references.library import Library, published
+from calibration.references.matching import normal
 from calibration.report import pictures
-from calibration.report.page import Page, render
+from calibration.report.blocks import Blocks
+from calibration.report.page import render
+from calibration.report.rst import to_rst
+from calibration.report.story import Story, story
 from calibration.results.cross_checks import cross_checks
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
@@ -369,8 +377,21 @@ def as_bytes(document: RunDocument) -> bytes:
     return document.to_json().encode() + b"\n"
 
 
+def judged(document: RunDocument) -> RunDocument:
+    """Return *document* with a verdict on each of its metrics, as a run has."""
+    return document if document.verdicts or document.imported is not None else judge_run(document)
+
+
 def as_stored(document: RunDocument) -> StoredRun:
-    return StoredRun(Path(RUN), as_bytes(document))
+    return StoredRun(Path(RUN), as_bytes(judged(document)))
+
+
+class Page(NamedTuple):
+    """A page: its blocks, their source, and the files of its charts."""
+
+    blocks: Blocks
+    text: str
+    figures: dict[str, str]
 
 
 @cache
@@ -378,12 +399,26 @@ def _rendered(stored: StoredRun, *, drawn: bool) -> Page:
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
             patch.setattr(pictures, "_svg", lambda _spec: "<svg></svg>")
-        return render(stored)
+        page = render(stored)
+    return Page(page.blocks, to_rst(page.blocks), page.figures)
 
 
 def page_of(document: RunDocument, *, drawn: bool = False) -> Page:
     """Return the page of *document*, rendered once; its pictures are empty unless *drawn*."""
     return _rendered(as_stored(document), drawn=drawn)
+
+
+def page_with(document: RunDocument, references: Library) -> Page:
+    """Return the page of *document*, compared with *references*."""
+    page = render(as_stored(document), references)
+    return Page(page.blocks, to_rst(page.blocks), page.figures)
+
+
+def first_screen(document: RunDocument, references: Library | None = None) -> Story:
+    """Return the first screen of *document*, judged alone, beside *references*, by default the published ones."""
+    document = judged(document)
+    compared = normal(document, published() if references is None else references)
+    return story(document, standing_in(judge_alone(document), document), compared)
 
 
 directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]

@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 
 from calibration.judge.comparison import ComparedRuns, _facts, _rank, compare, compare_metrics
-from calibration.report.comparison import render_comparison
+from calibration.report.comparison import comparison_page
+from calibration.report.rst import to_rst
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric
 from tests.unit.test_comparison import figure
@@ -12,7 +13,13 @@ from tests.unit.test_comparison import figure
 
 def comparison(first: Sequence[DocumentMetric], second: Sequence[DocumentMetric]) -> str:
     figures = tuple(sorted(compare_metrics(first, second), key=_rank))
-    return render_comparison(ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures))
+    return text_of(ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures))
+
+
+def text_of(compared: ComparedRuns) -> str:
+    """Return the source of the page without the declared roles and without escapes."""
+    text = to_rst(comparison_page(compared)).replace("\\", "")
+    return text[text.index("Comparison\n===") :]
 
 
 def matrix(count: int, values: Sequence[float]) -> list[DocumentMetric]:
@@ -51,7 +58,7 @@ def test_a_single_reading_of_another_tool_is_indicative() -> None:
 
 def test_identical_metrics_are_counted(document: RunDocument) -> None:
     compared = compare(document, document)
-    text = render_comparison(compared)
+    text = text_of(compared)
     assert f"**Identical: all {len(compared.figures)} metrics." in text
     assert compared.facts == ()
     assert "The captures of the two machines do not differ" in text

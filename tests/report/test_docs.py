@@ -35,7 +35,8 @@ from calibration.exports.history import COLUMNS
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.explanation import Explanation
-from calibration.judge.verdicts import Check, NightVerdict
+from calibration.judge.night import Judgement
+from calibration.judge.verdicts import Check
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
@@ -591,7 +592,7 @@ def test_reference_has_every_field_of_records_and_judgement(doctrees: Path) -> N
     records = {name: model for name, model in models.items() if name not in of_runs}
     check_fields(fields_shown(reference(doctrees, "records")), records)
     models: dict[str, dict[str, Any]] = {}
-    for model in (NightVerdict, BaselineFile, Notification, Explanation):
+    for model in (Judgement, BaselineFile, Notification, Explanation):
         models_in(model, models)
     check_fields(fields_shown(reference(doctrees, "judgement")), models)
 

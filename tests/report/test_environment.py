@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The templates: strict about names, and one macro file per measurement kind."""
 
+from pathlib import Path
+
 import pytest
 from jinja2 import UndefinedError
 
 from calibration.measurements import registry
-from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
+from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules, site_environment
 from calibration.report.sections import SECTIONS
 
 
@@ -28,11 +30,16 @@ def test_each_kind_has_a_macro_file_with_section_and_position(kind: str) -> None
 
 
 def test_each_macro_file_belongs_to_a_kind() -> None:
-    found = {path.name.removesuffix(".rst.j2") for path in (TEMPLATES / KINDS).iterdir()}
+    found = {path.name.removesuffix(".j2") for path in (TEMPLATES / KINDS).iterdir()}
     assert found == set(registry())
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.j2")), ids=lambda path: path.name)
-def test_each_template_compiles(path: object) -> None:
-    name = str(path).removeprefix(f"{TEMPLATES}/")
-    assert environment().get_template(name).name == name
+def test_each_template_compiles(path: Path) -> None:
+    name = str(path.relative_to(TEMPLATES))
+    of = site_environment() if path.parent.name == "site" else environment()
+    assert of.get_template(name).name == name
+
+
+def test_values_on_the_pages_of_a_lab_are_escaped() -> None:
+    assert site_environment().from_string("{{ text }}").render(text="<b>") == "&lt;b&gt;"

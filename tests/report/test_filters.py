@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from calibration.base import units
 from calibration.base.statistics import estimate
+from calibration.base.text import visible
 from calibration.measurements.evidence import Missing
 from calibration.report import filters
+from calibration.report.blocks import Bullets, Paragraph, Span, Term
+from calibration.report.parts import verbatim
+from calibration.report.rst import heading, inline, to_rst
 
 STRICT = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": False}
 
@@ -25,7 +29,7 @@ def parsed(source: str) -> nodes.document:
 
 
 def shown(text: str) -> str:
-    return " ".join(filters.visible(text).split()) or "-"
+    return " ".join(visible(text).split()) or "-"
 
 
 def test_the_middle_of_no_values_is_absent() -> None:
@@ -43,7 +47,7 @@ HOSTILE = [
 
 @given(st.text(max_size=60))
 def test_inline_shows_any_text_as_text(text: str) -> None:
-    paragraph = parsed(f"before {filters.inline(text)}").children
+    paragraph = parsed(f"before {inline(text)}").children
     assert len(paragraph) == 1
     assert isinstance(paragraph[0], nodes.paragraph)
     assert all(isinstance(node, nodes.Text) for node in paragraph[0].children)
@@ -52,7 +56,7 @@ def test_inline_shows_any_text_as_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_inline_text_stays_text_at_the_start_of_a_cell(text: str) -> None:
-    source = f".. list-table::\n\n   * - {filters.inline(text)}\n     - second\n"
+    source = f".. list-table::\n\n   * - {inline(text)}\n     - second\n"
     entries = list(parsed(source).findall(nodes.entry))
     assert [len(entry.children) for entry in entries] == [1, 1]
     assert entries[0].astext() == shown(text)
@@ -61,7 +65,7 @@ def test_inline_text_stays_text_at_the_start_of_a_cell(text: str) -> None:
 
 @pytest.mark.parametrize("text", [item for item in HOSTILE if item.strip()])
 def test_a_heading_of_any_text_is_a_title(text: str) -> None:
-    document = parsed(f"{filters.heading(text, '=')}\n\nparagraph\n")
+    document = parsed(f"{heading(text, 0)}\n\nparagraph\n")
     assert document["title"] == shown(text) if "title" in document else shown(text) in document.astext()
     titles = list(document.findall(nodes.title))
     assert [title.astext() for title in titles] == [shown(text)]
@@ -72,17 +76,33 @@ def test_a_heading_of_any_text_is_a_title(text: str) -> None:
 @example("x\u2028.. raw:: html")
 @example("x\x0c.. raw:: html")
 def test_no_text_ends_a_literal_block(text: str) -> None:
-    source = f"::\n\n    first line\n{filters.literal(text)}\n\nafter\n"
-    block, after = parsed(source).children
+    written = to_rst((verbatim(f"first line\n{text}"), Paragraph(("after",))))
+    block, after = [item for item in parsed(written).children if not isinstance(item, nodes.Invisible)]
     assert isinstance(block, nodes.literal_block)
     assert after.astext() == "after"
     wanted = [
-        "".join(item if item == " " else filters.visible(item) for item in line.rstrip()).rstrip()
-        for line in text.split("\n")
+        "".join(item if item == " " else visible(item) for item in line.rstrip()).rstrip() for line in text.split("\n")
     ]
     while wanted and not wanted[-1]:
         wanted.pop()
     assert block.astext().rstrip("\n").split("\n")[1:] == wanted
+
+
+def kinds(text: str) -> list[str]:
+    """Return the elements of a page that has *text* in blocks of several kinds."""
+    bullets = Bullets(((text,), ("x", Span("y", "warn"), text)))
+    blocks = (Paragraph((text,)), Paragraph(("x\n", text, Span("y", "warn"), text)), bullets,
+              Term((text, "x"), (text,), bullets), Paragraph((text,), "kind"))  # fmt: skip
+    found = parsed(to_rst(blocks)).findall(nodes.Element)
+    return [type(node).__name__ for node in found if not isinstance(node, nodes.Invisible)]
+
+
+@given(st.text(max_size=60).filter(str.strip))
+@example("\n   * - a\n=== ===\n+--+\n| x")
+@example("a\n\n.. raw:: html\n\n   <script>")
+@example("====\na\n====")
+def test_no_text_changes_the_structure_of_a_page(text: str) -> None:
+    assert kinds(text) == kinds("word")
 
 
 FORMATTED = {

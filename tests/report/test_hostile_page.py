@@ -3,6 +3,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from calibration.references.library import published
+from calibration.report.html import to_html
 from calibration.report.page import render
-from calibration.report.page_cache import page_of
+from calibration.report.rst import to_rst
 from calibration.report.site import build_site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import open_run
 from tests.harmless import SOURCES, check_figure, check_page
-from tests.report.report_documents import as_stored, guide, not_begun_document, run_document, second_document, store
+from tests.report.report_documents import (
+    as_stored,
+    guide,
+    not_begun_document,
+    page_of,
+    run_document,
+    second_document,
+    store,
+)
 
 TEXTS = {
     "markup": "`a <javascript:alert(1)>`_ |x| [1]_ :raw:`<b>` **b** ``l`` _`t` a_ http://192.0.2.1/ x@example.com",
@@ -127,16 +136,27 @@ def check_source(text: str) -> nodes.document:
     return document
 
 
+def source_of(document: RunDocument) -> str:
+    return to_rst(render(as_stored(document)).blocks)
+
+
 def structure(document: RunDocument, text: str) -> list[int]:
     """Return the number of elements by kind on the page of *document* with *text* in every free field."""
-    tree = check_source(render(as_stored(hostile(document, text))).text)
+    tree = check_source(source_of(hostile(document, text)))
     kinds = (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.table)
     return [len(list(tree.findall(kind))) for kind in kinds]
+
+
+def tags(document: RunDocument, text: str) -> Counter[str]:
+    """Return the number of elements by name on the page of *document* as HTML, with *text* in every free field."""
+    page = page_of(hostile(document, text))
+    return Counter(re.findall(r"</?[a-z]\w*", to_html(page.blocks, page.figures, "../").body))
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_a_small_page_shows_hostile_texts_as_text(kind: str, small: RunDocument) -> None:
     assert structure(small, TEXTS[kind]) == structure(small, "word")
+    assert tags(small, TEXTS[kind]) == tags(small, "word")
 
 
 @pytest.mark.slow
@@ -147,8 +167,8 @@ def test_a_page_and_its_site_show_hostile_texts_as_text(
     spoilt = hostile(document, text)
     assert spoilt.context.parsed.capture.hostname == text, name
     directory = store(spoilt, tmp_path / "results")
-    page = page_of(open_run(directory / RUN), published())
-    check_source(page.text)
+    page = render(open_run(directory / RUN))
+    check_source(to_rst(page.blocks))
     for path, content in page.figures.items():
         if path.endswith(".svg"):
             check_figure(content)
@@ -164,4 +184,4 @@ def test_a_page_and_its_site_show_hostile_texts_as_text(
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
 def test_a_page_shows_any_text_as_text(text: str) -> None:
-    check_source(render(as_stored(hostile(run_document(names=("idle_latency",)), text))).text)
+    check_source(source_of(hostile(run_document(names=("idle_latency",)), text)))

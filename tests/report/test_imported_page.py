@@ -9,12 +9,11 @@ from docutils import nodes
 
 from calibration.base.errors import InputError
 from calibration.formats.csit_page import read_published
-from calibration.report.page import Page, render
 from calibration.report.page_cache import data_of
 from calibration.report.site import build_site
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
 from tests.report.goldens import assert_golden
-from tests.report.report_documents import as_stored, guide, imported, parsed, run_document, store
+from tests.report.report_documents import Page, as_stored, guide, imported, parsed, run_document, store
 from tests.report.report_documents import page_of as page_of_document
 
 MLC_OUTPUT = FIXTURES / "mlc" / "v3.10-base-clocks.txt"
@@ -94,9 +93,8 @@ def test_mutated_texts_have_valid_pages() -> None:
 @pytest.mark.parametrize("row", ["0.00  1000.5", "90.50  0.0"])
 def test_a_sweep_of_zeros_has_no_chart(row: str) -> None:
     heading = "Inject Latency Bandwidth\nDelay (ns) MB/sec"
-    page = render(
-        as_stored(imported(f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n".encode()))
-    )
+    text = f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n"
+    page = page_of_document(imported(text.encode()))
     assert not page.figures
     parsed(page)
 

@@ -19,11 +19,11 @@ from docutils import nodes
 from calibration.base import units
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
+from calibration.judge.standing import Standings
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.report import rendering
-from calibration.report.page import Page
 from calibration.report.rendering import render_run
 from calibration.report.sections import SECTIONS
 from calibration.results.layout import RUN
@@ -33,10 +33,12 @@ from tests.report.made_counts import OVERCOUNTED, counted_document, measured, re
 from tests.report.report_documents import (
     FIXTURES,
     HERE,
+    Page,
     as_bytes,
     checked_document,
     flagged,
     index_of,
+    judged,
     not_begun_document,
     page_of,
     parsed,
@@ -218,13 +220,13 @@ def test_run_without_counters_reports_missing_ones_once() -> None:
     assert absent in page.text.replace("\n", " ").replace("\\", "")
 
 
-def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDocument) -> None:
+def test_the_answer_comes_first_and_the_sections_in_their_order(document: RunDocument) -> None:
     tree = parsed(page_of(document))
     sections = [element.children[0].astext() for element in tree.findall(nodes.section)]
     assert sections == ["Advice", "Normal", *SECTIONS, "Evidence"]
     blocks = [title for title in titles(tree) if title not in sections]
     assert blocks[0] == "example-lab / t3-sut2"
-    assert blocks[1].startswith("Use with caution: ")
+    assert blocks[1] == "unknown: no baseline: 1 of 10 nights so far"
     order = [
         "Latency matrix", "Idle latency", "Loaded latency", "Bandwidth matrix", "Peak injection bandwidth",
         "Maximum bandwidth",
@@ -271,13 +273,14 @@ def test_a_page_does_not_pass_for_output_of_mlc(document: RunDocument) -> None:
 
 
 def test_the_same_document_gives_the_same_bytes_in_another_process(document: RunDocument, tmp_path: Path) -> None:
-    directory = store(document, tmp_path)
+    directory = store(judged(document), tmp_path)
     code = (
         "import hashlib, pathlib, sys\n"
         "from calibration.report.page import render\n"
+        "from calibration.report.rst import to_rst\n"
         "from calibration.results.store import open_run\n"
         "page = render(open_run(pathlib.Path(sys.argv[1])))\n"
-        "print(hashlib.sha256(repr((page.text, page.figures)).encode()).hexdigest())\n"
+        "print(hashlib.sha256(repr((to_rst(page.blocks), page.figures)).encode()).hexdigest())\n"
     )
     elsewhere = {"PYTHONHASHSEED": "2", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, "-c", code, str(directory / RUN)]
@@ -287,9 +290,9 @@ def test_the_same_document_gives_the_same_bytes_in_another_process(document: Run
 
 
 def test_the_page_is_written_beside_the_document(document: RunDocument, tmp_path: Path) -> None:
-    directory = store(document, tmp_path)
+    directory = store(judged(document), tmp_path)
     folder = directory / "report"
-    assert render_run(directory) == folder / "page.rst"
+    assert render_run(directory, Standings()) == folder / "page.rst"
     page = page_of(document, drawn=True)
     written = {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
     assert written == {"page.rst": page.text, **page.figures}
@@ -298,9 +301,9 @@ def test_the_page_is_written_beside_the_document(document: RunDocument, tmp_path
 
 def test_charts_of_an_older_page_are_removed(document: RunDocument, tmp_path: Path) -> None:
     directory = store(document, tmp_path)
-    render_run(directory)
+    render_run(directory, Standings())
     (directory / RUN).write_bytes(as_bytes(run_document(names=())))
-    render_run(directory)
+    render_run(directory, Standings())
     assert [path.name for path in (directory / "report").rglob("*") if path.is_file()] == ["page.rst"]
 
 
@@ -308,7 +311,7 @@ def test_a_failed_write_leaves_the_old_page(
     document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = store(document, tmp_path)
-    before = render_run(directory).read_bytes()
+    before = render_run(directory, Standings()).read_bytes()
     write = Path.write_text
 
     def full_disk(path: Path, text: str, **options: Any) -> int:
@@ -318,7 +321,7 @@ def test_a_failed_write_leaves_the_old_page(
 
     monkeypatch.setattr(Path, "write_text", full_disk)
     with pytest.raises(EnvironmentLacksError, match="No space left on device"):
-        render_run(directory)
+        render_run(directory, Standings())
     assert (directory / "report" / "page.rst").read_bytes() == before
     assert sorted(path.name for path in directory.iterdir()) == ["report", RUN]
 
@@ -327,7 +330,7 @@ def test_a_broken_document_has_no_page(document: RunDocument, tmp_path: Path) ->
     directory = store(document, tmp_path)
     (directory / RUN).write_bytes(as_bytes(document).replace(b'"run/1"', b'"run/0"'))
     with pytest.raises(InputError, match="run"):
-        render_run(directory)
+        render_run(directory, Standings())
     assert [path.name for path in directory.iterdir()] == [RUN]
 
 
@@ -338,12 +341,11 @@ def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
         name=metric.name, measurement=measurement.id, metric=metric, lower=None, upper=1.0, outcome="fail",
         reason="above",
     )  # fmt: skip
-    judged = document.model_copy(update={"verdicts": (verdict,)})
-    rows = [row.astext() for row in section(parsed(page_of(judged)), "Latency").findall(nodes.row)]
+    tree = parsed(page_of(document.model_copy(update={"verdicts": (verdict,)})))
+    rows = [row.astext() for row in section(tree, "Latency").findall(nodes.row)]
     assert [row for row in rows if "outside its limits" in row] == [row for row in rows if row.startswith(metric.title)]
-    assert f"{metric.title} is {units.headline(metric)}; the limit is at most 1 ns." in first_screen(
-        parsed(page_of(judged))
-    )
+    found = re.escape(f"{metric.title}: {units.measured(metric.value, metric.unit)}")
+    assert re.search(rf"{found}, .* times above the accepted range \(at most 1 ns\)", first_screen(tree))
 
 
 # Invalid, missing, many

@@ -10,12 +10,13 @@ from click.testing import CliRunner
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
+from calibration.judge.standing import Standings
 from calibration.report import page_cache, shell, site
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from tests.report.report_documents import PAGE, figure_count, guide, run_document, store
+from tests.report.report_documents import PAGE, figure_count, guide, judged, run_document, store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -170,10 +171,10 @@ def test_the_example_has_a_page_that_the_home_page_links(tmp_path: Path, docs: P
 @pytest.mark.usefixtures("own_pages")
 def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results"
-    store(run_document(names=("idle_latency",)), results)
+    store(judged(run_document(names=("idle_latency",))), results)
     rendered = []
     render = page_cache.render
-    monkeypatch.setattr(page_cache, "render", lambda stored, known: rendered.append(stored) or render(stored, known))
+    monkeypatch.setattr(page_cache, "render", lambda stored, *rest: rendered.append(stored) or render(stored, *rest))
     build_site(results, docs, tmp_path / "html")
     page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
     before = html(page)
@@ -189,13 +190,26 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
 
 
 @pytest.mark.usefixtures("own_pages")
-def test_the_site_uses_the_page_rendered_at_the_end_of_a_run(
+def test_a_page_is_rendered_again_when_the_answer_on_its_sut_changes(tmp_path: Path, docs: Path) -> None:
+    results = tmp_path / "results"
+    store(judged(run_document(names=("idle_latency",))), results)
+    page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
+    build_site(results, docs, tmp_path / "html")
+    assert '<div class="admonition answer unknown">' in html(page)
+    tolerances = results / "references" / "tolerances.yml"
+    tolerances.parent.mkdir()
+    tolerances.write_bytes(b"- {metrics: x}")
+    build_site(results, docs, tmp_path / "html")
+    assert '<div class="admonition answer bad">' in html(page)
+
+
+@pytest.mark.usefixtures("own_pages")
+def test_the_site_uses_the_data_kept_at_the_end_of_a_run(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
-    render_run(directory)
-    for name in ("render", "to_html", "_data"):
-        monkeypatch.setattr(page_cache, name, lambda *_: pytest.fail("made again"))
+    render_run(directory, Standings())
+    monkeypatch.setattr(page_cache, "_data", lambda *_: pytest.fail("made again"))
     build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
@@ -208,7 +222,7 @@ def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
 
     monkeypatch.setattr(page_cache, "to_html", refuse)
     directory = store(run_document(names=()), tmp_path / "results")
-    assert "t3-sut2" in html(render_run(directory))
+    assert "t3-sut2" in html(render_run(directory, Standings()))
     with pytest.raises(InputError, match="line 3"):
         build_site(tmp_path / "results", docs, tmp_path / "html")
 

@@ -1,115 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first screen of a page."""
+"""The first screen of a page: the answer, the findings, and the headline table."""
 
-from calibration.base import units
+from pathlib import Path
+
+import pytest
+
+from calibration.base.errors import InputError
+from calibration.judge.answer import TEST
+from calibration.judge.run import judge_run
+from calibration.judge.standing import Standings
 from calibration.measurements.firmware import FirmwareValues
-from calibration.measurements.wakeup import WakeupValues
-from calibration.report.story import MAX_FINDINGS, Tile, story
-from calibration.results.model import RunDocument, Verdict
-from tests.report.report_documents import flagged, index_of
+from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.report.headlines import MAX_ROWS, HeadlineRow
+from calibration.report.story import MAX_FINDINGS, Story, told
+from calibration.results.metrics_of_record import metrics_of_record
+from calibration.results.model import Limit, RunDocument
+from tests.readings import PAGES
+from tests.report.report_documents import (
+    first_screen,
+    flagged,
+    grown,
+    imported,
+    index_of,
+    judged,
+    replace,
+    run_document,
+    store,
+    with_nodes,
+    with_rows,
+)
+
+LATENCY = "latency_matrix.0.0.latency_ns"
 
 
-def tiles(document: RunDocument) -> dict[str, Tile]:
-    return {tile.title: tile for tile in story(document).tiles}
+def rows(document: RunDocument) -> dict[str, HeadlineRow]:
+    return {row.anchor: row for row in first_screen(document).headlines}
 
 
-def limited(document: RunDocument, name: str, lower: float | None, upper: float | None, outcome: str) -> RunDocument:
-    metric = next(figure.metric for figure in document.record if figure.metric.name == name)
-    verdict = Verdict(
-        name=name, measurement="latency_matrix", metric=metric, lower=lower, upper=upper, outcome=outcome, reason=""
-    )
-    return document.model_copy(update={"verdicts": (verdict,)})
+def lines(screen: Story) -> dict[str, str]:
+    return dict(screen.answer)
 
 
-def test_the_tiles_are_the_metrics_of_record(document: RunDocument) -> None:
-    found = tiles(document)
-    assert {"Idle latency", "Read bandwidth", "Under load", "L1/L2", "Longest gap", "Core clock"} <= found.keys()
-    idle = document.record[0]
-    assert found["Idle latency"].value.split()[0] == f"{idle.metric.value:.0f}"
-    assert found["Idle latency"].trust == idle.trust
-    assert found["Longest gap"].plus_minus is None
+def limited(document: RunDocument, lower: float | None, upper: float | None) -> RunDocument:
+    """Return *document* with limits of the inventory on its idle latency."""
+    return judge_run(document, [Limit(metric=LATENCY, lower=lower, upper=upper, unit="ns", reason="the inventory")])
 
 
-def test_a_tile_says_of_its_own_cpu_whether_it_is_isolated(document: RunDocument) -> None:
-    """A login outside of a cpuset partition measures others than the isolated CPUs."""
+def isolating(document: RunDocument, *cpus: int) -> RunDocument:
+    """Return *document* of a machine that isolates *cpus* by a cpuset partition."""
     assert document.context is not None
-    assert document.context.parsed is not None
     parsed = document.context.parsed
-    for isolated, said in (((1,), "CPU 1, isolated"), ((0,), "CPU 1, not isolated")):
-        isolation = parsed.isolation.model_copy(update={"isolated": (), "cpuset_isolated": isolated})
-        context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
-        assert tiles(document.model_copy(update={"context": context}))["Longest gap"].extra == said
+    isolation = parsed.isolation.model_copy(update={"isolated": (), "cpuset_isolated": cpus})
+    context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
+    return document.model_copy(update={"context": context})
 
 
-def test_a_machine_whose_isolated_cpus_were_not_measured_is_not_said_to_have_none(document: RunDocument) -> None:
-    assert document.context is not None
-    assert document.context.parsed is not None
-    parsed = document.context.parsed
-    for isolated, said in (
-        ((), "No CPU is isolated: CPU 1 loses"),
-        ((0,), "No isolated CPU was measured: CPU 1 loses"),
-    ):
-        isolation = parsed.isolation.model_copy(update={"isolated": isolated, "cpuset_isolated": ()})
-        context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
-        findings = story(document.model_copy(update={"context": context})).findings
-        assert any(said in finding for finding in findings), findings
+# The answer
 
 
-def test_idle_wake_ups_and_the_firmware_have_a_tile(document: RunDocument) -> None:
-    found = tiles(document)
-    (idle,) = (
-        values
-        for item in document.measurements
-        if isinstance(values := item.values, WakeupValues) and values.condition == "idle"
-    )
-    assert found["Latest wake-up"].value == units.time_ns(idle.max_ns)
-    assert found["Latest wake-up"].extra == "median 33.2 µs, CPU 1, not isolated"
-    index = index_of(document, "firmware")
-    assert found["Firmware gap"].extra == "614871 per hour, interrupts off"
-    seen = document.measurements[index].values
-    assert isinstance(seen, FirmwareValues)
-    none = [cpu.model_copy(update={"gaps": 0, "max_gap_ns": None}) for cpu in seen.cpus]
-    quiet = seen.model_copy(update={"cpus": tuple(none), "max_gap_ns": seen.threshold_ns})
-    found = tiles(with_values(document, index, quiet))
-    assert (found["Firmware gap"].value, found["Firmware gap"].extra) == (
-        "10.0 µs",
-        "none longer in 15.7 s, interrupts off",
-    )
-    refused = {"instrument": None, "observed_s": None, "rate_per_hour": None, "max_gap_ns": None}
-    assert "Firmware gap" not in tiles(with_values(document, index, seen.model_copy(update=refused)))
-
-
-def with_values(document: RunDocument, index: int, values: FirmwareValues) -> RunDocument:
-    measurements = list(document.measurements)
-    measurements[index] = measurements[index].model_copy(update={"values": values})
-    return document.model_copy(update={"measurements": tuple(measurements)})
-
-
-def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> None:
-    screen = story(document)
-    assert f"of {len(document.measurements)} measurements" in screen.verdict
-    assert "No baseline accepted yet." in screen.verdict
+def test_the_first_night_says_what_is_missing_for_a_judgement(document: RunDocument) -> None:
+    screen = first_screen(document)
+    assert screen.look == "unknown"
+    assert [about for about, _ in screen.answer] == ["Machine", "Measurement", "Do", "May we test?"]
+    found = lines(screen)
+    assert found["Machine"] == "unknown: no baseline: 1 of 10 nights so far"
+    assert found["May we test?"] == TEST["no_baseline"]
     assert len(screen.findings) <= MAX_FINDINGS
 
 
-def test_a_failed_limit_is_the_first_finding_and_marks_its_tile(document: RunDocument) -> None:
-    name = "latency_matrix.0.0.latency_ns"
-    screen = story(limited(document, name, None, 90.0, "fail"))
-    assert screen.level == "bad"
-    assert screen.verdict.startswith("Out of limits: 1 of 1 limits failed.")
-    assert "; the limit is at most 90 ns." in screen.findings[0]
-    tile = next(tile for tile in screen.tiles if tile.title == "Idle latency")
-    assert (tile.band, tile.outside) == ("accepted: at most 90 ns", True)
-    inside = next(tile for tile in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
-    assert (inside.band, inside.outside) == ("accepted: 90 to 200 ns", False)
+def test_a_noisy_quick_look_is_no_broken_machine(document: RunDocument) -> None:
+    screen = first_screen(document)
+    trusts = [row.trust for row in screen.headlines if row.trust != "observed"]
+    assert screen.sharpness == "noisy"
+    counted = f"{trusts.count('poor')} of {len(trusts)} headline metrics"
+    assert lines(screen)["Measurement"] == f"noisy: quick look, {counted} more than 3 times wider than the goal"
+    assert lines(screen)["Do"] == "measure longer, for narrower intervals: calibration run --profile nightly"
 
 
-def test_a_failed_cross_check_is_in_verdict_and_findings(document: RunDocument) -> None:
+def test_a_failed_limit_is_the_answer_and_marks_its_row(document: RunDocument) -> None:
+    screen = first_screen(limited(document, None, 90.0))
+    (row,) = (row for row in screen.headlines if row.anchor == "idle-latency")
+    assert screen.look == "bad"
+    assert lines(screen)["Machine"].startswith("fails since 2026-01-02: Idle latency, node 0 to node 0: 151.5 ns, ")
+    assert lines(screen)["Machine"].endswith("above the accepted range (at most 90 ns)")
+    assert lines(screen)["May we test?"] == "no"
+    assert (row.accepted, row.outside) == ("at most 90 ns", True)
+    inside = rows(limited(document, 90.0, 200.0))["idle-latency"]
+    assert (inside.accepted, inside.outside) == ("90 to 200 ns", False)
+
+
+def test_a_failed_cross_check_is_in_answer_and_findings(document: RunDocument) -> None:
     check = next(item for item in document.consistency if item.rule == "same_latency")
     failed = check.model_copy(update={"outcome": "fail", "difference": 0.42})
-    screen = story(document.model_copy(update={"consistency": (failed,)}))
-    assert screen.verdict.startswith("Contradictory")
-    assert "Cross-checks: 0 of 1 pass." in screen.verdict
+    screen = first_screen(document.model_copy(update={"consistency": (failed,)}))
+    assert (screen.look, screen.sharpness) == ("bad", "invalid")
+    assert lines(screen)["Machine"].startswith("unknown: faulty measurement: ")
     assert screen.findings[0].startswith("Cross-check failed, repeated latency: ")
     assert "(+42 %)" in screen.findings[0]
 
@@ -118,16 +103,102 @@ def test_an_invalid_measurement_is_one_finding(document: RunDocument) -> None:
     emulated = document
     for index in range(len(document.measurements)):
         emulated = flagged(emulated, index, "EMULATED", "the hypervisor calls itself 'TCG'")
-    screen = story(emulated)
-    assert screen.verdict.startswith(f"Not valid: {len(document.measurements)} of {len(document.measurements)}")
+    screen = first_screen(emulated)
+    assert (screen.look, screen.sharpness) == ("bad", "invalid")
     assert screen.findings[0] == "All values are invalid: the hypervisor calls itself 'TCG'."
-    assert {tile.trust for tile in screen.tiles} == {"invalid"}
+    assert {row.trust for row in screen.headlines} == {"invalid"}
     one = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "3 of 4 pages")
-    assert any("PLACEMENT_WRONG: 3 of 4 pages" in finding for finding in story(one).findings)
+    assert any("PLACEMENT_WRONG: 3 of 4 pages" in finding for finding in first_screen(one).findings)
 
 
 def test_an_interrupted_run_says_so_first(document: RunDocument) -> None:
     ended = document.model_copy(update={"run": document.run.model_copy(update={"status": "interrupted"})})
-    screen = story(ended)
-    assert screen.verdict.startswith("Interrupted: ")
-    assert screen.next_step == "calibrate again with --resume"
+    screen = first_screen(ended)
+    assert screen.look == "bad"
+    assert lines(screen)["Machine"].startswith("unknown: faulty measurement: run interrupted, ")
+    assert lines(screen)["Do"] == "measure what is missing: calibration run --resume --limit HOST"
+
+
+def test_a_machine_whose_isolated_cpus_were_not_measured_is_not_said_to_have_none(document: RunDocument) -> None:
+    for isolated, said in (
+        ((), "No CPU is isolated: CPU 1 loses"),
+        ((0,), "No isolated CPU was measured: CPU 1 loses"),
+    ):
+        findings = first_screen(isolating(document, *isolated)).findings
+        assert any(said in finding for finding in findings), findings
+
+
+def test_an_import_has_no_first_screen(tmp_path: Path) -> None:
+    complete = next(path for path in PAGES if path.stem == "complete")
+    with pytest.raises(InputError, match="an import has no first screen"):
+        told(imported(complete.read_bytes()), tmp_path, Standings())
+
+
+# The headline table
+
+
+def test_the_rows_are_the_metrics_of_record(document: RunDocument) -> None:
+    found = first_screen(document).headlines
+    assert [row.kind for row in found] == [item.metric.name.partition(".")[0] for item in document.record]
+    assert [row.trust for row in found] == [item.trust for item in document.record]
+    assert len({row.anchor for row in found}) == len(found)
+    row = rows(document)["idle-latency"]
+    assert (row.title, row.value, row.plus_minus, row.goal) == (
+        "Idle latency, node 0 to node 0", "151 ns", "±7.9 %", "±1.0 %"
+    )  # fmt: skip
+    gap = rows(document)["worst-gap"]
+    assert (gap.title, gap.plus_minus, gap.goal, gap.accepted) == ("Longest interruption, CPU 1", "", "", "")
+
+
+def test_many_nodes_share_two_rows(document: RunDocument) -> None:
+    found = rows(with_nodes(document, 4))
+    own, far = found["idle-latency"], found["idle-latency-remote"]
+    assert (own.title, own.note) == ("Idle latency, own node", "3 nodes: 151 ns to 155 ns")
+    assert (far.title, far.value, far.note) == (
+        "Idle latency, farthest node", "338 ns", "12 pairs of nodes: 212 ns to 338 ns"
+    )  # fmt: skip
+    assert len(found) <= MAX_ROWS
+    assert len(rows(with_nodes(document, 1))) == len(found) - 1
+
+
+def test_a_row_shows_the_figure_that_is_out_of_its_limits(document: RunDocument) -> None:
+    four = with_nodes(document, 4)
+    limit = Limit(metric="latency_matrix.0.1.latency_ns", lower=None, upper=90.0, unit="ns", reason="the inventory")
+    row = rows(judge_run(four, [limit]))["idle-latency-remote"]
+    assert (row.value, row.accepted, row.outside) == ("212 ns", "at most 90 ns", True)
+
+
+def test_a_row_says_of_its_own_cpu_whether_it_is_isolated(document: RunDocument) -> None:
+    """A login outside of a cpuset partition measures others than the isolated CPUs."""
+    for isolated, said in ((1, "isolated"), (0, "not isolated")):
+        assert rows(isolating(document, isolated))["worst-gap"].note == said
+
+
+def test_a_firmware_detector_that_was_refused_has_no_row(document: RunDocument) -> None:
+    assert "firmware-gap" in rows(document)
+    index = index_of(document, "firmware")
+    seen = document.measurements[index].values
+    assert isinstance(seen, FirmwareValues)
+    refused = {"instrument": None, "observed_s": None, "rate_per_hour": None, "max_gap_ns": None}
+    measurements = list(document.measurements)
+    measurements[index] = measurements[index].model_copy(update={"values": seen.model_copy(update=refused)})
+    without = {"measurements": tuple(measurements), "record": metrics_of_record(measurements)}
+    assert "firmware-gap" not in rows(document.model_copy(update=without))
+
+
+def test_a_row_has_the_values_of_peers_with_the_same_processor(tmp_path: Path) -> None:
+    """One with another processor is no peer."""
+    peer = run_document(names=("latency_matrix",))
+    values = peer.measurements[0].values
+    assert isinstance(values, NodeMatrixValues)
+    slower = replace(peer, 0, values=with_rows(values, grown(values, 1, lambda _cpu, _memory: 2.0)))
+    other = peer.model_copy(update={"facts": {**peer.facts, "processor": "another"}})
+    for sut, document in (("t3-sut1", slower), ("t3-sut2", peer), ("t3-sut3", other), ("t3-sut4", peer)):
+        run = document.run.model_copy(update={"sut": sut})
+        store(judged(document.model_copy(update={"run": run})), tmp_path)
+    directory = tmp_path / peer.run.testbed / "t3-sut2" / peer.run.id
+    (row,) = told(judged(peer), directory, Standings()).headlines
+    assert row.peers is not None
+    assert (row.peers.own, row.peers.words) == (pytest.approx(151.5, abs=0.1), "151.5 to 303 ns (2 SUTs)")
+    (row,) = told(judged(peer), directory, Standings(peers=False)).headlines
+    assert row.peers is None

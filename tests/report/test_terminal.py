@@ -16,11 +16,11 @@ from docutils import nodes
 from calibration.commands.report import report_command
 from calibration.measurements import registry
 from calibration.profiles import load_profile
-from calibration.report.story import story
-from calibration.report.terminal import print_page
+from calibration.report.terminal import print_blocks
 from calibration.results.model import RunDocument
 from calibration.results.plain import PlainRow, plain_document, rows
 from tests.report.report_documents import (
+    first_screen,
     flagged,
     index_of,
     not_begun_document,
@@ -38,7 +38,7 @@ from tests.walk import estimates
 def printed(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100, *, full: bool = True) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
-    print_page(page_of(document), stream, full=full)
+    print_blocks(page_of(document).blocks, stream, full=full)
     return stream.getvalue()
 
 
@@ -65,7 +65,7 @@ def test_folded_parts_are_omitted(make, monkeypatch: pytest.MonkeyPatch) -> None
     document = make()
     text = printed(document, monkeypatch, full=False)
     assert max(len(line) for line in text.splitlines() if not line.startswith("    ")) <= 100  # but commands in one
-    assert story(document).verdict in " ".join(text.split())
+    assert first_screen(document).answer[0][1] in " ".join(text.split())
     tree = parsed(page_of(document))
     folded = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
     folds = [fold for fold in folded if "commands" not in fold["classes"]]
@@ -186,6 +186,6 @@ def test_output_that_cannot_be_written_is_reported(form: str, tmp_path: Path) ->
 def test_characters_that_a_terminal_lacks_are_escaped() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    print_page(page_of(run_document(names=("jitter",))), stream)
+    print_blocks(page_of(run_document(names=("jitter",))).blocks, stream)
     stream.flush()
     assert b"\\xb5s" in raw.getvalue()

@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.judge.answer import Answer, answers, urgency
 from calibration.judge.drift import DriftChange
+from calibration.judge.judged import JudgedNights, findings, summary
 from calibration.judge.run import judge_run
+from calibration.judge.strip import NIGHTS as NIGHTS_SHOWN
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import site
-from calibration.report.lab import SIGNS, Cell, Lab, column_of
-from calibration.report.lab_status import NightlyHistory, findings, standings, summary
+from calibration.report.lab import SIGNS, STATES, Cell, Lab, column_of
 from calibration.report.site import build_site
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed
@@ -31,56 +33,62 @@ def link(_testbed: str, sut: str) -> str | None:
     return f"{sut}/index.html" if sut != "t3-sut9" else None
 
 
-def rendered(nights: NightlyHistory) -> tuple[dict[str, str], dict[str, bytes]]:
-    found = [standing for standing in standings(nights) if standing.testbed == TESTBED]
+def answers_on(nights: JudgedNights) -> list[Answer]:
+    return list(answers(nights).values())
+
+
+def lab_of(nights: JudgedNights) -> Lab:
+    return Lab(nights, answers_on(nights))
+
+
+def rendered(nights: JudgedNights) -> tuple[dict[str, str], dict[str, bytes]]:
+    found = [answer for answer in answers_on(nights) if answer.testbed == TESTBED]
     pages, files = render_testbed(nights, TESTBED, found, link)
     return {name: body for name, (_, body, _) in pages.items()}, files
 
 
 def cells(lab: Lab, sut: str) -> dict[str, Cell]:
-    rows = (row for platform in lab.platforms for row in platform.rows)
-    return {cell.column.code: cell for cell in next(row for row in rows if row.standing.sut == sut).cells}
+    return {cell.column.code: cell for cell in next(row for row in lab.rows if row.answer.sut == sut).cells}
 
 
 @pytest.fixture(scope="module")
-def nights() -> NightlyHistory:
+def nights() -> JudgedNights:
     return made_nights()
 
 
 @pytest.fixture(scope="module")
-def lab(nights: NightlyHistory) -> Lab:
-    return Lab(nights, standings(nights))
+def lab(nights: JudgedNights) -> Lab:
+    return lab_of(nights)
 
 
 @pytest.fixture(scope="module")
-def made(nights: NightlyHistory) -> tuple[dict[str, str], dict[str, bytes]]:
+def made(nights: JudgedNights) -> tuple[dict[str, str], dict[str, bytes]]:
     return rendered(nights)
 
 
 # Tonight
 
 
-def test_suts_are_ordered_by_state(nights: NightlyHistory) -> None:
-    found = [(standing.sut, standing.state) for standing in standings(nights)]
-    assert found == [
+def test_answers_are_ordered_by_urgency(nights: JudgedNights) -> None:
+    assert [(answer.sut, answer.state) for answer in sorted(answers_on(nights), key=urgency)] == [
         ("t3-sut2", "fails"),
         ("t3-sut4", "fails"),
-        ("t4-sut1", "unmeasured"),
-        ("t3-sut5", "no_reference"),
-        ("t3-sut1", "good"),
-        ("t3-sut3", "good"),
+        ("t4-sut1", "not_measured"),
+        ("t3-sut5", "no_baseline"),
+        ("t3-sut1", "as_accepted"),
+        ("t3-sut3", "as_accepted"),
         ("t3-sut9", "gone"),
     ]
 
 
-def test_a_summary_has_the_worst_failure_and_the_changes(nights: NightlyHistory) -> None:
+def test_a_summary_has_the_worst_failure_and_the_changes(nights: JudgedNights) -> None:
     text = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
     assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; changed: BIOS"
     assert text["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
     assert text["t4-sut1"].startswith("no run this night")
 
 
-def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: NightlyHistory) -> None:
+def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: JudgedNights) -> None:
     row = nights.rows[TESTBED, "t3-sut2", IDLE]
     (change,) = nights.analyses[row].changes
     steadier = DriftChange("spread", SHIFT, 0.002, 0.001, -0.5, (-0.6, -0.4))
@@ -94,7 +102,7 @@ def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: NightlyHistory
     assert more.change(verdict.model_copy(update={"since": NIGHTS[SHIFT + 1]})) is None
 
 
-def test_failures_of_most_metrics_come_first(nights: NightlyHistory) -> None:
+def test_failures_of_most_metrics_come_first(nights: JudgedNights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -103,19 +111,50 @@ def test_failures_of_most_metrics_come_first(nights: NightlyHistory) -> None:
     assert [len(finding.metrics) for finding in findings(changed)] == [1, 3, 1, 1]
 
 
-def test_a_failed_run_with_values_is_not_missing(nights: NightlyHistory) -> None:
+def test_a_failed_run_with_values_is_not_missing(nights: JudgedNights) -> None:
     missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
-    found = standings(replace(nights, verdicts=[*nights.verdicts, missing]))
-    assert next(run.state for run in found if run.sut == "t3-sut1") == "fails"
+    found = answers(replace(nights, verdicts=[*nights.verdicts, missing]))
+    assert found[TESTBED, "t3-sut1"].state == "faulty"
 
 
 # The lab
 
 
-def test_the_first_sentence_counts_failures(lab: Lab) -> None:
-    assert lab.sentence.startswith("2 of 6 SUTs fail tonight (1 not measured, 1 without a baseline): ")
-    assert "example-lab/t3-sut2: Idle latency +8.0 %" in lab.sentence
-    assert re.search(r"and \d+ more below\.$", lab.sentence)
+def test_the_first_sentence_counts_suts_by_state(lab: Lab) -> None:
+    counted = "2 failed, 1 not measured, 1 without a baseline, 2 as accepted"
+    assert (lab.sentence, lab.look) == (f"Night of {LAST}, 6 SUTs: {counted}.", "bad")
+
+
+def test_urgent_answers_come_first_and_have_a_card(lab: Lab, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    assert [[answer.sut for answer in members] for members, _ in lab.urgent] == [["t3-sut2"], ["t3-sut4"], ["t4-sut1"]]
+    (first, _, _) = (answer for _, answer in lab.urgent)
+    assert first.machine == f"fails since {NIGHTS[SHIFT]}: Idle latency +8.0 % (+7.0 % to +9.0 %), worse"
+    text = made[0]["index.html"]
+    assert f'<p class="what">{first.machine}</p>' in text
+    assert "<dt>Changed</dt><dd>BIOS Example 1.2 -&gt; Example 1.3; none of 4 other SUTs of example-lab" in text
+    assert "<dt>May we test?</dt><dd>no</dd>" in text
+    assert text.count('class="lab-card') == 2
+    assert 'Without a baseline: <a href="t3-sut5/index.html">example-lab/t3-sut5</a>.' in text
+
+
+def test_each_sut_has_its_last_nights_as_signs_and_in_words(
+    lab: Lab, made: tuple[dict[str, str], dict[str, bytes]]
+) -> None:
+    (testbed, strips), (other, _) = lab.strips
+    assert (testbed, other) == (TESTBED, "other-lab")
+    shown = {strip.answer.sut: strip for strip in strips}
+    assert list(shown) == [f"t3-sut{number}" for number in range(1, 6)]
+    assert all(len(strip.nights) == NIGHTS_SHOWN for strip in strips)
+    assert [night.night for night in shown["t3-sut2"].nights if night.changed] == [NIGHTS[SHIFT]]
+    assert shown["t3-sut2"].nights[-1].state == "fails"
+    words = {sut: strip.words for sut, strip in shown.items()}
+    assert words["t3-sut1"] == "as accepted on 14"
+    assert words["t3-sut2"] == f"as accepted on {14 - (40 - SHIFT)}, fails on {40 - SHIFT}"
+    assert words["t3-sut5"] == "unknown: no baseline on 14"
+    text = made[0]["index.html"]
+    assert f'aria-label="{shown["t3-sut2"].words}"' in text
+    assert f'title="{NIGHTS[SHIFT]}: fails, configuration changed">{STATES["fails"]}</i>' in text
+    assert "No longer measured: example-lab/t3-sut9" in text
 
 
 def test_every_metric_has_one_family(lab: Lab) -> None:
@@ -135,10 +174,10 @@ def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
     assert cells(lab, "t3-sut5")["lat"].step == "none"
 
 
-def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: NightlyHistory) -> None:
+def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: JudgedNights) -> None:
     limit = next(verdict for verdict in nights.verdicts if verdict.check == "limits")
     lacking = limit.model_copy(update={"testbed": "other-lab", "sut": "t4-sut1", "value": None, "outcome": "fail"})
-    found = cells(Lab(replace(nights, verdicts=[*nights.verdicts, lacking]), standings(nights)), "t4-sut1")
+    found = cells(Lab(replace(nights, verdicts=[*nights.verdicts, lacking]), answers_on(nights)), "t4-sut1")
     assert {found[code].step for code in ("lat", "gap", "read")} == {"missing"}
 
 
@@ -148,7 +187,7 @@ def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: NightlyH
      (80.0, "noted", "better2")],
 )  # fmt: skip
 def test_a_cell_s_step_is_the_deviation_in_tolerances(
-    nights: NightlyHistory, value: float, outcome: str, step: str
+    nights: JudgedNights, value: float, outcome: str, step: str
 ) -> None:
     changed = [
         verdict.model_copy(update={"value": value, "outcome": outcome})
@@ -156,57 +195,46 @@ def test_a_cell_s_step_is_the_deviation_in_tolerances(
         else verdict
         for verdict in nights.verdicts
     ]
-    cell = cells(Lab(replace(nights, verdicts=changed), standings(nights)), "t3-sut1")["lat"]
+    cell = cells(Lab(replace(nights, verdicts=changed), answers_on(nights)), "t3-sut1")["lat"]
     assert cell.step == step
     assert cell.deviation == pytest.approx((value / 90 - 1) / 0.03, abs=0.01)
 
 
-def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: NightlyHistory) -> None:
+def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: JudgedNights) -> None:
     wide = Tolerances([OwnTolerance(metrics="idle_latency.*", fraction=0.3, reason="it varies")])
-    lab = Lab(replace(nights, tolerances=wide), standings(nights))
+    lab = Lab(replace(nights, tolerances=wide), answers_on(nights))
     assert 0.2 < (cells(lab, "t3-sut2")["lat"].deviation or 0) < 0.3
 
 
-def test_a_value_far_from_an_upper_limit_is_not_better(nights: NightlyHistory) -> None:
+def test_a_value_far_from_an_upper_limit_is_not_better(nights: JudgedNights) -> None:
     changed = [
         verdict.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", GAP.format(2), "limits")
         else verdict
         for verdict in nights.verdicts
     ]
-    lab = Lab(replace(nights, verdicts=changed), standings(nights))
+    lab = Lab(replace(nights, verdicts=changed), answers_on(nights))
     assert cells(lab, "t3-sut1")["gap"].step == "same"
 
 
-def test_failing_suts_come_first(lab: Lab) -> None:
-    (platform,) = lab.platforms
-    assert [row.standing.sut for row in platform.rows][:3] == ["t3-sut4", "t3-sut2", "t4-sut1"]
-    assert {row.standing.sut for row in platform.rows} == {f"t3-sut{n}" for n in range(1, 6)} | {"t4-sut1"}
+def test_the_map_has_a_row_per_sut_by_name(lab: Lab) -> None:
+    assert [row.answer.sut for row in lab.rows] == [*(f"t3-sut{number}" for number in range(1, 6)), "t4-sut1"]
 
 
-def test_platforms_have_their_own_tables(nights: NightlyHistory) -> None:
-    found = standings(nights)
-    newest = found[0].newest
-    assert newest is not None
-    other = replace(newest, facts={"processor": "AuthenticAMD AMD EPYC 25 1 1", "cores": "2 with 1 threads each"})
-    many = [found[0]._replace(sut=f"s{n}", newest=other) for n in range(30)]
-    platforms = {platform.title: platform for platform in Lab(nights, [*found, *many]).platforms}
-    assert set(platforms) == {"Processor unknown", "AMD EPYC, 2 cores"}
-    assert [len(rows) for rows in platforms["AMD EPYC, 2 cores"].tables] == [10, 10, 10]
-
-
-def test_a_failure_of_many_suts_is_listed_once(nights: NightlyHistory) -> None:
+def test_a_failure_of_many_suts_is_one_card(nights: JudgedNights) -> None:
     verdict = next(verdict for verdict in nights.verdicts if verdict.sut == "t3-sut2" and verdict.check == "drift")
     same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
-    failures = Lab(changed, standings(changed)).failures
-    assert len(failures[0].suts) == 4
-    assert "t3-sut3</a> and 1 more</td>" in rendered(changed)[0]["index.html"]
-    assert "changed: BIOS" in failures[0].what
-    assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in failures) == 1
+    members, answer = lab_of(changed).urgent[0]
+    assert [item.sut for item in members] == ["t3-sut1", "t3-sut2", "t3-sut3", "t3-sut5"]
+    assert answer.since == NIGHTS[SHIFT]
+    assert answer.changed == "BIOS Example 1.2 -> Example 1.3; 3 of 4 other SUTs of example-lab changed then, too"
+    text = rendered(changed)[0]["index.html"]
+    assert "t3-sut3</a></b> and 1 more</p>" in text
+    assert text.count('class="lab-card') == 2
 
 
-def test_changed_facts_are_listed_with_changed_metrics(nights: NightlyHistory) -> None:
+def test_facts_that_changed_without_a_failure_are_listed(nights: JudgedNights) -> None:
     history = nights.history
     changed = ("t3-sut1", "t3-sut2", "t3-sut3")
     runs = {
@@ -218,19 +246,17 @@ def test_changed_facts_are_listed_with_changed_metrics(nights: NightlyHistory) -
         }
         for sut, those in history.runs.items()
     }
-    verdicts = [
-        verdict.model_copy(update={"since": LAST}) if (verdict.sut, verdict.outcome) == ("t3-sut2", "fail") else verdict
-        for verdict in nights.verdicts
-    ]
-    moved = replace(nights, history=replace(history, runs=runs), verdicts=verdicts)
-    (fact,) = Lab(moved, standings(moved)).facts
-    assert (fact.fact, fact.before, fact.after, len(fact.suts), fact.worse) == ("microcode", "0x10", "0x11", 3, 1)
-    assert "3 SUTs: <b>microcode</b> 0x10 -&gt; 0x11; <b>1 of them worse</b>" in rendered(moved)[0]["index.html"]
+    moved = replace(nights, history=replace(history, runs=runs))
+    suts = [(TESTBED, "t3-sut1"), (TESTBED, "t3-sut3")]
+    assert lab_of(moved).facts == [("microcode 0x10 -> 0x11", suts)], "t3-sut2 fails"
+    text = rendered(moved)[0]["index.html"]
+    assert "<li>2 SUTs: <b>microcode 0x10 -&gt; 0x11</b>, no metric with it (" in text
+    assert text.count(f'title="{LAST}: as accepted, configuration changed"') == 2
 
 
 def test_a_night_without_changes_says_so(lab: Lab, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     assert lab.facts == []
-    assert "No facts changed." in made[0]["index.html"]
+    assert "No configuration changes besides those above." in made[0]["index.html"]
 
 
 def test_nights_without_a_run_are_dated(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
@@ -275,7 +301,7 @@ def test_failures_come_first_and_have_charts(made: tuple[dict[str, str], dict[st
         check_figure(files[path].decode())
 
 
-def test_the_number_of_charts_is_limited(nights: NightlyHistory) -> None:
+def test_the_number_of_charts_is_limited(nights: JudgedNights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -294,7 +320,7 @@ def test_the_number_of_charts_is_limited(nights: NightlyHistory) -> None:
     ((None, None), ""),
 ])  # fmt: skip
 def test_an_accepted_range_may_be_open(
-    nights: NightlyHistory, bound: tuple[float | None, float | None], text: str
+    nights: JudgedNights, bound: tuple[float | None, float | None], text: str
 ) -> None:
     verdicts = [
         item.model_copy(update={"bound": bound}) if item.check == "limits" and "bandwidth" in item.metric else item
@@ -307,24 +333,24 @@ def test_an_accepted_range_may_be_open(
     ]
     changed = replace(nights, verdicts=[*of_peers, *verdicts])
     assert f"<td>{text}</td>" in rendered(changed)[0]["read.html"]
-    assert cells(Lab(changed, standings(changed)), "t3-sut1")["read"].step == "same"
+    assert cells(lab_of(changed), "t3-sut1")["read"].step == "same"
 
 
 def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     text = made[0]["gap.html"]
-    assert text.count("Longest gap in 5 s, CPU … (9 metrics)") == 6
+    assert text.count("Longest interruption, CPU … (9 metrics)") == 6
     assert "1 of 9 fail" in text
 
 
-def test_a_testbed_without_failures_says_so(nights: NightlyHistory) -> None:
+def test_a_testbed_without_failures_says_so(nights: JudgedNights) -> None:
     good = [verdict.model_copy(update={"outcome": "pass"}) for verdict in nights.verdicts]
     pages, _ = rendered(replace(nights, verdicts=good))
-    assert "Nothing fails." in pages["index.html"]
-    assert "0 of 5 SUTs fail tonight" in pages["index.html"]
+    assert f"Night of {LAST}, 5 SUTs: " in pages["index.html"]
+    assert 'class="lab-card' not in pages["index.html"]
     assert '<figure class="chart"' not in pages["index.html"]
 
 
-def test_nights_beyond_a_year_are_not_drawn(nights: NightlyHistory) -> None:
+def test_nights_beyond_a_year_are_not_drawn(nights: JudgedNights) -> None:
     history = nights.history
     old = tuple(night - timedelta(days=MAX_DAYS if place < 5 else 0) for place, night in enumerate(history.nights))
     moved = dict(zip(history.nights, old, strict=True))
@@ -377,7 +403,7 @@ def test_noise_is_not_drawn_as_structure() -> None:
 # Data
 
 
-def test_drawn_values_can_be_downloaded(nights: NightlyHistory, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+def test_drawn_values_can_be_downloaded(nights: JudgedNights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     rows = list(csv.DictReader(gzip.decompress(made[1]["figures.csv.gz"]).decode().splitlines()))
     own = [row for row, series in enumerate(nights.history.series) if series.testbed == TESTBED]
     assert len(rows) == int(np.isfinite(nights.history.values[own]).sum())
@@ -398,7 +424,7 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path) -> 
         store(judge_run(document), results)
     output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
     index = (output / "index.html").read_text(encoding="utf-8")
-    assert "0 of 1 SUT fail tonight (1 without a baseline)." in index
+    assert "Night of 2026-01-02, 1 SUT: 1 without a baseline." in index
     page = (output / "example-lab" / "t3-sut2" / "index.html").read_text(encoding="utf-8")
     assert '<a href="../index.html">trends</a>' in page
     testbed = (output / "example-lab" / "index.html").read_text(encoding="utf-8")
@@ -416,9 +442,9 @@ def test_a_site_of_one_run_has_no_nights(tmp_path: Path) -> None:
     assert "tonight" not in (output / "calibration" / "index.html").read_text(encoding="utf-8").lower()
 
 
-def test_the_newest_runs_and_that_of_a_failure_have_documents(nights: NightlyHistory, tmp_path: Path) -> None:
+def test_the_newest_runs_and_that_of_a_failure_have_documents(nights: JudgedNights, tmp_path: Path) -> None:
     runs = [tmp_path / expired.directory for those in nights.history.runs.values() for expired in those.values()]
-    found = standings(nights)
+    found = answers_on(nights)
     those = {str(document.relative_to(tmp_path)) for document in site._with_documents(runs, tmp_path, nights, found)}
     own = {item for item in those if "/t3-sut2/" in item}
     newest = {f"{TESTBED}/t3-sut2/{run_id(night)}" for night in NIGHTS[-site.MAX_RUNS :]}

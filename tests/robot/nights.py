@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nights for the tests of gates: recorded documents, and the smallest change that a gate detects."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -12,6 +11,7 @@ from typing import Any
 from report_documents import attempt, grown, index_of, replace, run_document, scaled, store, with_rows
 
 from calibration.base.statistics import Estimate
+from calibration.judge.night import judgement_of, read_nights
 from calibration.judge.run import verdicts_of
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.measurements import declaration
@@ -21,11 +21,12 @@ from calibration.preflight.checks import Check as Expectation
 from calibration.results.cross_checks import cross_checks
 from calibration.results.health import Counted, Health
 from calibration.results.model import RunDocument
+from calibration.results.run_checks import RUN_CHECKS
 
 NIGHT = date(2026, 1, 2)
 NAMES = ("jitter", "latency_matrix", "bandwidth_matrix", "max_bandwidth", "loaded_latency")
 
-CHECKS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing")
+OF_METRICS: tuple[Check, ...] = ("limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing")
 
 MET = Expectation(
     name="kernel_release", title="Kernel release", expected="6.1.*", found="6.1.0-1", outcome="met", severity="blocking"
@@ -94,7 +95,7 @@ def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
 
 
 def good_verdicts(document: RunDocument) -> list[NightVerdict]:
-    """Return passing verdicts of every check on every figure of *document*."""
+    """Return passing verdicts of every check of a metric on every figure of *document*."""
     run = document.run
     names = [
         metric.name
@@ -102,7 +103,7 @@ def good_verdicts(document: RunDocument) -> list[NightVerdict]:
         for metric in declaration(measurement.kind).metrics(measurement.values)
     ]
     about = {"testbed": run.testbed, "sut": run.sut, "run_id": run.id}
-    return [verdict(check, name, **about) for name in names for check in CHECKS]
+    return [verdict(check, name, **about) for name in names for check in OF_METRICS]
 
 
 def failing(verdicts: Sequence[NightVerdict], check: Check, metric: str, **changes: Any) -> list[NightVerdict]:
@@ -115,10 +116,14 @@ def failing(verdicts: Sequence[NightVerdict], check: Check, metric: str, **chang
 
 @dataclass(frozen=True)
 class Case:
-    """A night of one SUT, on disk."""
+    """A night of one SUT, on disk: its run, and the verdicts on its metrics.
+
+    Without ``measured`` the SUT has no run of the night.
+    """
 
     document: RunDocument
     verdicts: Sequence[NightVerdict]
+    measured: bool = True
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write the store and the file of verdicts; return both."""
@@ -147,13 +152,20 @@ def judged(check: Check, metric: str, **changes: Any) -> Callable[[], Case]:
 
 
 def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
-    """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts."""
+    """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts.
+
+    The checks of the runs on their own, and the answers, are those of the judge.
+    """
     results = folder / "results"
     for item in cases:
         measured = item.document.measurements
         judged_once = {"verdicts": tuple(verdicts_of(measured)), "consistency": cross_checks(measured)}
-        store(item.document.model_copy(update=judged_once), results)
+        if item.measured:
+            store(item.document.model_copy(update=judged_once), results)
+    nights = read_nights(results)
+    assert nights is not None
+    own = [found for found in nights.verdicts if found.check in RUN_CHECKS]
+    judged_nights = changed(nights, verdicts=(*own, *(found for case in cases for found in case.verdicts)))
     path = folder / "verdicts.json"
-    found = [item.model_dump(mode="json") for case in cases for item in case.verdicts]
-    path.write_text(json.dumps({"night": str(NIGHT), "verdicts": found}), encoding="utf-8")
+    path.write_text(judgement_of(judged_nights).model_dump_json(), encoding="utf-8")
     return results, path

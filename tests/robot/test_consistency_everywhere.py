@@ -16,6 +16,7 @@ from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.table import TableRow
 from calibration.report.page import render
+from calibration.report.rst import to_rst
 from calibration.report.summary import summary
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.cross_checks import cross_checks
@@ -201,7 +202,7 @@ def test_page_verdict_judgement_and_gate_agree(name: str, night: tuple[Path, dic
     stored = read_run(directory)
     found = contradictions(stored.consistency)
     wanted = name in IMPOSSIBLE
-    page = render(open_run(directory / "run.json")).text.replace("\\", "")
+    page = to_rst(render(open_run(directory / "run.json")).blocks).replace("\\ ", "").replace("\\", "")
     assert ("Cross-check failed" in page) == wanted
     assert page.count(":invalid:`fail`: ") == len(found)
     failed = summary(directory, stored)["failed_verdicts"]

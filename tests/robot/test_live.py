@@ -23,9 +23,9 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.context.loader import load
 from calibration.gates import live
 from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
-from calibration.gates.rules import Result
 from calibration.gates.run import run_gates
 from calibration.results.model import CapturedContext, RunDocument
+from calibration.results.run_checks import Result
 from tests.servers import Servers, Sut, user
 from tests.tools import require_ssh
 

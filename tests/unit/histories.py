@@ -10,7 +10,8 @@ import numpy as np
 
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import Analysis, DriftChange, Flips, analyse
-from calibration.judge.night import Judgement, judge_history
+from calibration.judge.judged import JudgedNights
+from calibration.judge.night import judge_history
 from calibration.judge.run import verdicts_of
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.waivers import Waivers
@@ -90,7 +91,7 @@ def judged(
     references: Baselines | None = None,
     waivers: Waivers | None = None,
     tolerances: Tolerances | None = None,
-) -> Judgement:
+) -> JudgedNights:
     return judge_history(
         past,
         analyse(past.values) if analyses is None else analyses,

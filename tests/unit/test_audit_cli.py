@@ -13,12 +13,13 @@ from robot.api import SkipExecution
 from calibration.base.errors import BAD_INPUT, GOOD, VERDICT_FAILED
 from calibration.finish import finish
 from calibration.gates.library import require
-from calibration.gates.rules import Result, check_promises
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import read_examination
 from calibration.preflight.expectations import read_again, read_expectations
 from calibration.report.page import render
+from calibration.report.rst import to_rst
 from calibration.results.layout import CAPTURE, RUN
+from calibration.results.run_checks import Result, check_inventory
 from calibration.results.store import open_run
 from calibration.run.lifecycle import NotBegunError, begin, plan_only
 from tests.captures import changed
@@ -125,14 +126,14 @@ def test_a_run_keeps_its_configuration(tmp_path: Path) -> None:
     assert {flag.reason for flag in stored.document.flags if flag.code == "NOT_AS_EXPECTED"} >= {
         "sysctl vm.swappiness: expected 0..10, found 60"
     }
-    page = render(stored).text
+    page = to_rst(render(stored).blocks)
     assert "6 settings: 3 met, 1 not met, 2 cannot exist here." in page
     assert page.index("Configuration\n---") < page.index("Preflight: ")
     assert page.index("sysctl vm.swappiness") < page.index("Other settings: 5")
     assert "Transparent huge pages" not in page.partition("Preflight: ")[2].partition("Skipped: ")[0]
 
     results_by_outcome: dict[str, list[str]] = {}
-    for result in check_promises(stored.document):
+    for result in check_inventory(stored.document):
         results_by_outcome.setdefault(result.outcome, []).append(result.text)
     assert "sysctl vm.swappiness: expected 0..10, found 60" in results_by_outcome["failed"]
     assert results_by_outcome["noted"] == [
@@ -146,7 +147,7 @@ def test_a_run_without_an_expected_state_has_no_configuration(tmp_path: Path) ->
     ended = calibration("audit", run)
     assert ended.code == BAD_INPUT
     assert "the run began without an expected state: set calibration_expected_state" in ended.said
-    assert "Configuration\n---" not in render(open_run(run / RUN)).text
+    assert "Configuration\n---" not in to_rst(render(open_run(run / RUN)).blocks)
 
 
 def test_a_blocking_setting_refuses_the_sut_in_a_check_and_in_a_run(tmp_path: Path) -> None:

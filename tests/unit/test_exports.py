@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 import pytest
@@ -38,6 +38,7 @@ from calibration.exports import influx
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
 from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_parquet
+from calibration.judge.answer import State
 from calibration.judge.night import EXPECTED_NIGHTS
 from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
@@ -232,11 +233,10 @@ def test_states_are_of_the_newest_night(text: str) -> None:
     def value(name: str, **labels: str) -> float:
         return found[name, tuple(sorted({"testbed": "t1", **labels}.items()))]
 
-    states = ("fails", "unmeasured", "no_reference", "good", "gone")
-    for sut, state in (("s1", "good"), ("s2", "fails"), ("s3", "unmeasured")):
-        assert [value("calibration_sut_state", sut=sut, state=item) for item in states] == [
-            float(item == state) for item in states
-        ]
+    for sut, state in (("s1", "as_accepted"), ("s2", "faulty"), ("s3", "not_measured")):
+        assert {item: value("calibration_sut_state", sut=sut, state=item) for item in get_args(State)} == {
+            item: float(item == state) for item in get_args(State)
+        }
     assert value("calibration_failed_verdicts", sut="s2", check="missing") == 1
     assert value("calibration_failed_verdicts", sut="s1", check="missing") == 0
     when = (FIRST + timedelta(days=1)).timestamp()
@@ -311,7 +311,7 @@ def test_node_exporter_reads_the_exports_of_several_stores(textfiles: Path, tmp_
 
 
 STATE = 'calibration_sut_state{{testbed="t1",sut="{}",state="{}"}}'
-ALERTING = [("CalibrationFails", "bad"), ("CalibrationFails", "lost")]
+ALERTING = [("CalibrationFails", "bad"), ("CalibrationFails", "lost"), ("CalibrationFails", "odd")]
 
 
 def alerts(hour: int, *expected: tuple[str, str]) -> dict[str, Any]:
@@ -325,8 +325,9 @@ RULES_TEST = {
     "evaluation_interval": "1h",
     "tests": [{"interval": "1h",
                "input_series": [{"series": STATE.format("bad", "fails"), "values": "1x72"},
-                                {"series": STATE.format("lost", "unmeasured"), "values": "1x72"},
-                                {"series": STATE.format("good", "good"), "values": "1x72"},
+                                {"series": STATE.format("lost", "not_measured"), "values": "1x72"},
+                                {"series": STATE.format("odd", "faulty"), "values": "1x72"},
+                                {"series": STATE.format("good", "as_accepted"), "values": "1x72"},
                                 {"series": TIME + '{testbed="t1",sut="old"}', "values": "0x72"},
                                 {"series": TIME + '{testbed="t1",sut="new"}', "values": "0+3600x72"}],
                "promql_expr_test": [alerts(47, *ALERTING), alerts(49, *ALERTING, ("CalibrationIsOld", "old"))]}],

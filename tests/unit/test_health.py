@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from calibration.base.flags import FINDINGS
-from calibration.gates.rules import check_errors
 from calibration.report.devices import health_facts
 from calibration.results.health import Health, health_flags, read_health
 from calibration.results.model import RunDocument
+from calibration.results.run_checks import check_errors
 from calibration.runner.health import KINDS
 
 

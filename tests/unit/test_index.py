@@ -26,6 +26,8 @@ from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
 from calibration.results.model import Limit, RunDocument
+from calibration.results.plain import metrics_of
+from calibration.results.run_checks import run_checks
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
 
@@ -121,7 +123,14 @@ def test_history_matches_the_documents(results: Path, document: RunDocument) -> 
         directory=f"t1/s1/{one.run.id}",
         facts=one.facts,
         reasons=tuple(f"{omitted.what}: {omitted.reason}" for omitted in one.not_measured),
+        profile=one.run.profile,
+        failed=tuple(check.name for check in run_checks(one) if check.outcome == "fail"),
     )
+    assert history.run_checks["t1", "s1"] == tuple(run_checks(one))
+    assert [item.metric for item in history.headlines["t1", "s1"]] == [item.metric.name for item in one.record]
+    assert {history.titles[item.metric.name] for item in metrics_of(one)} == {
+        item.metric.title for item in metrics_of(one)
+    }
     assert list(history.runs["t1", "s1"][date(2026, 1, 30)].facts) == list(one.facts)
     assert set(history.recorded) == {("t1", sut, name) for sut in ("s1", "s22") for name in names}
 

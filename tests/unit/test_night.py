@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calibration.base.errors import InputError
+from calibration.judge.answer import Answer
 from calibration.judge.baseline_files import (
     Acceptance,
     AcceptedRun,
@@ -22,12 +23,11 @@ from calibration.judge.baseline_files import (
     place_of,
 )
 from calibration.judge.drift import Flips
-from calibration.judge.failures import FailureGroup
-from calibration.judge.night import Judgement, judge_night
+from calibration.judge.judged import JudgedNights, describe
+from calibration.judge.night import Judgement, judge_night, judgement_of
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
-from calibration.report.screens.judgement import describe
-from calibration.results.history import History, Recorded
+from calibration.results.history import History, Recorded, RunCheck
 from tests.unit.histories import (
     BANDWIDTH,
     FACTS,
@@ -44,7 +44,7 @@ from tests.unit.histories import (
 )
 
 
-def the(judgement: Judgement, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:
+def the(judgement: Judgement | JudgedNights, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:
     (found,) = [
         verdict
         for verdict in judgement.verdicts
@@ -186,9 +186,10 @@ def test_inventory_limits_apply_beside_accepted_bounds(tmp_path: Path) -> None:
 
 def test_a_limit_of_an_unmeasured_metric_fails() -> None:
     past = history({LATENCY: [80.0] * 12}, recorded=recorded("fail", 101.0, None))
-    verdict = the(judged(past), "limits")
+    found = judged(past)
+    verdict = the(found, "limits")
     assert (verdict.outcome, verdict.value, verdict.run_id) == ("fail", None, run_id(11))
-    assert describe(FailureGroup(verdict, (verdict,))).startswith(f"{BANDWIDTH} expected at least 101 MB/s")
+    assert "expected at least 101 MB/s" in describe(found, verdict)
 
 
 # drift, spread, bimodal
@@ -199,7 +200,7 @@ def test_too_few_nights_have_no_reference() -> None:
     for check in ("drift", "spread", "bimodal"):
         verdict = the(judgement, check)
         assert verdict.outcome == "no_reference"
-        assert verdict.reason == "measured on 6 nights, 13 are needed"
+        assert verdict.reason == "6 of 13 nights so far"
 
 
 def test_steady_nights_pass() -> None:
@@ -365,11 +366,14 @@ def test_a_missing_metric_fails_with_the_reasons_of_its_kind() -> None:
     assert the(judgement, "missing", "run").outcome == "pass"
 
 
-def test_an_incomplete_run_fails_for_new_metrics_too() -> None:
-    past = history({BANDWIDTH: noise(13)}, runs={12: run(12, "incomplete", ("jitter: killed",))})
-    verdict = the(judged(past), "missing", "run")
-    assert verdict.outcome == "fail"
-    assert verdict.reason == "the run is incomplete: jitter: killed"
+def test_the_checks_of_a_run_on_its_own_are_verdicts_since_they_fail() -> None:
+    failed = {number: replace(run(number), failed=("inventory",)) for number in (10, 11, 12)}
+    past = history({BANDWIDTH: noise(13)}, runs=failed)
+    own = (RunCheck("inventory", "fail", ("found 5.4", "found 0")), RunCheck("errors", "no_reference", ("no counts",)))
+    judgement = judged(replace(past, run_checks={("lab", "t1"): own}))
+    verdict = the(judgement, "inventory", "run")
+    assert (verdict.outcome, verdict.since, verdict.reason) == ("fail", night_of(10), "found 5.4; and 1 more")
+    assert the(judgement, "errors", "run").outcome == "no_reference"
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(30, True), (31, False)])
@@ -431,9 +435,10 @@ def test_every_verdict_has_every_key(tmp_path: Path) -> None:
         ("lab", "t2", BANDWIDTH): noise(25),
         ("lab", "t3", BANDWIDTH): noise(25, seed=3),
     }
-    judgement = judged(history(values), references=accepted(tmp_path, 95.0, 110.0))
+    judgement = judgement_of(judged(history(values), references=accepted(tmp_path, 95.0, 110.0)))
     found = json.loads(judgement.model_dump_json())
-    assert set(found) == {"night", "verdicts", "events"}
+    assert set(found) == {"night", "verdicts", "events", "answers"}
+    assert all(answer.keys() == Answer.model_fields.keys() for answer in found["answers"])
     assert all(verdict.keys() == NightVerdict.model_fields.keys() for verdict in found["verdicts"])
     checks = {"limits", "drift", "spread", "bimodal", "homogeneity", "missing"}
     assert {verdict["check"] for verdict in found["verdicts"]} == checks
@@ -457,7 +462,7 @@ def test_later_nights_do_not_change_earlier_verdicts() -> None:
             high=whole.high[:, :night],
             runs={("lab", "t1"): dict(list(whole.runs["lab", "t1"].items())[:night])},
         )
-        assert judged(then) == judged(again)
+        assert judged(then).verdicts == judged(again).verdicts
     assert np.isfinite(whole.values).all()
 
 

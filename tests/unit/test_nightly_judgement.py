@@ -4,25 +4,30 @@
 import json
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.gates.run import GateOutcome
+from calibration.judge.answer import Answer, State, answers
+from calibration.judge.judged import JudgedNights
 from calibration.judge.night import Judgement
-from calibration.judge.verdicts import NightVerdict, Outcome
+from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome, unreadable
 from calibration.nightly import judgement as kept
 from calibration.nightly.judgement import failures, judge
+from calibration.results.history import History
+from tests.unit.made_answers import NIGHT as TONIGHT
+from tests.unit.made_answers import answer
 
-TONIGHT = date(2026, 11, 22)
 RUN_ID = "20261122T023000Z-3f2a"
 FILES = {"judgement.json", "judgement.txt", "gates.json", "log.html", "xunit.xml"}
 
 
-def verdict(sut: str, outcome: Outcome, testbed: str = "t1") -> NightVerdict:
+def verdict(sut: str, outcome: Outcome) -> NightVerdict:
     return NightVerdict(
-        testbed=testbed, sut=sut, run_id=None, night=TONIGHT, metric="run", check="missing", outcome=outcome,
+        testbed="t1", sut=sut, run_id=None, night=TONIGHT, metric="run", check="missing", outcome=outcome,
         reason="it was not measured",
     )  # fmt: skip
 
@@ -36,6 +41,7 @@ class Night:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.verdicts: tuple[NightVerdict, ...] = (verdict("a", "pass"),)
+        self.answers: tuple[Answer, ...] = (answer("a", "as_accepted"),)
         self.tested = [ended("t1 / a", "PASS")]
         self.asked: list[Any] = []
         monkeypatch.setattr(kept, "judge_night", self.judge_night)
@@ -43,7 +49,7 @@ class Night:
 
     def judge_night(self, _results: Path, night: date | None) -> Judgement:
         self.asked.append(night)
-        return Judgement(night=TONIGHT, verdicts=self.verdicts)
+        return Judgement(night=TONIGHT, verdicts=self.verdicts, answers=self.answers)
 
     def run_gates(self, output: Path, variables: dict[str, Path], gates: Any, *, night: date) -> list[GateOutcome]:
         self.asked.append((sorted(variables), list(gates), night))
@@ -65,7 +71,7 @@ def test_night_is_stored_with_its_judgement(night: Night, tmp_path: Path) -> Non
     assert night.asked == [TONIGHT, (["RESULTS", "VERDICTS"], [own], TONIGHT)]
     assert {path.name for path in (tmp_path / "night").iterdir()} == FILES
     text = (tmp_path / "night" / "judgement.txt").read_text()
-    assert "0 of 1 SUT fail tonight, 2026-11-22" in text
+    assert text.startswith("Night of 2026-11-22, 1 SUT: 1 as accepted\n")
     assert "No Level Has Drifted" in text
     assert str(tmp_path / "night" / "log.html") in " ".join(text.split())
 
@@ -106,10 +112,11 @@ def test_failing_gates_keep_the_old_files(night: Night, tmp_path: Path, monkeypa
 
 
 def test_a_night_without_any_verdict_needs_no_gates(night: Night, tmp_path: Path) -> None:
-    night.verdicts = ()
+    night.verdicts = night.answers = ()
     _, tested, changed = judge(tmp_path / "results", RUN_ID, tmp_path / "night")
     assert (tested, changed, night.asked) == ([], True, [TONIGHT])
-    assert "0 of 0 SUTs fail tonight" in (tmp_path / "night" / "judgement.txt").read_text()
+    text = (tmp_path / "night" / "judgement.txt").read_text()
+    assert text == "Night of 2026-11-22, 0 SUTs: none expected\n"
 
 
 def test_unwritable_path_is_reported(night: Night, tmp_path: Path) -> None:
@@ -129,41 +136,44 @@ def test_a_directory_inside_the_results_is_refused(night: Night, tmp_path: Path,
 HOSTS = {("t2", "x"): "host-x", ("t1", "a"): "host-a", ("t1", "b"): "host-b"}
 
 
-def test_suts_fail_by_their_own_verdicts_and_gates() -> None:
-    verdicts = [verdict("a", "pass"), verdict("b", "fail"), verdict("a", "no_reference")]
+def test_suts_fail_by_their_own_answers_and_gates() -> None:
+    """A gate of verdicts repeats the answer."""
+    changes = tuple(ContextChange(fact=fact, before="1", after="2", night=TONIGHT) for fact in ("kernel", "microcode"))
+    worse = {"others": 3, "changes": changes, "todo": "repair it", "command": ("calibration", "show", "t1/b")}
+    found = [answer("a", "as_accepted"), answer("b", "fails", **worse), answer("x", "no_baseline", testbed="t2")]
     tested = [ended("t1 / a", "PASS"), ended("t1 / b", "FAIL"), ended("t2 / x", "SKIP")]
-    assert failures(verdicts, tested, HOSTS, limited=True) == {
-        "host-b": ["Verdict failed: it was not measured", "Gate failed: No Level Has Drifted: it has"]
-    }
-
-
-def test_one_event_is_one_line_and_gates_of_verdicts_are_omitted() -> None:
-    changed = {"check": "drift", "value": 94.0, "unit": "MB/s", "interval": (-0.07, -0.05), "since": TONIGHT}
-    verdicts = [
-        verdict("b", "fail").model_copy(update={**changed, "metric": f"bandwidth_matrix.0.{node}.bandwidth_mb_s"})
-        for node in (0, 1)
-    ]
-    tested = [ended("t1 / b", "FAIL", verdicts=True), ended("t1 / b", "FAIL")]
-    assert failures(verdicts, tested, HOSTS, limited=True) == {
+    tested.append(ended("t1 / b", "FAIL", verdicts=True))
+    assert failures(found, tested, HOSTS, limited=True) == {
         "host-b": [
-            f"Verdict failed: bandwidth_matrix.* -6 % (-7 to -5 %) on 2 metrics since {TONIGHT}",
-            "Gate failed: No Level Has Drifted: it has",
+            "fails since 2026-11-22: it is too slow, and 3 more metrics",
+            "Changed: kernel 1 -> 2, microcode 1 -> 2",
+            "Do: repair it: calibration show t1/b",
+            "gate failed: No Level Has Drifted: it has",
         ]
     }
+
+
+@pytest.mark.parametrize("state", get_args(State))
+def test_a_night_fails_if_a_sut_does_or_is_not_measured(state: State) -> None:
+    found = failures([answer("a", state)], [], HOSTS, limited=True)
+    assert list(found) == (["host-a"] if state in {"fails", "not_measured", "faulty"} else [])
 
 
 def test_a_sut_missing_from_the_inventory_fails_its_testbed() -> None:
-    verdicts, tested = [verdict("c", "fail"), verdict("y", "fail", "t3")], [ended("t1 / c", "FAIL")]
-    assert failures(verdicts, tested, HOSTS, limited=False) == {
+    found = [answer("c", "not_measured"), answer("y", "not_measured", testbed="t3")]
+    tested = [ended("t1 / c", "FAIL")]
+    assert failures(found, tested, HOSTS, limited=False) == {
         "host-a": [
-            "t1 / c, missing from the inventory: Verdict failed: it was not measured",
-            "t1 / c, missing from the inventory: Gate failed: No Level Has Drifted: it has",
+            "t1 / c, missing from the inventory: unknown: not measured: no run this night",
+            "t1 / c, missing from the inventory: gate failed: No Level Has Drifted: it has",
         ]
     }
-    assert failures(verdicts, tested, HOSTS, limited=True) == {}
+    assert failures(found, tested, HOSTS, limited=True) == {}
 
 
 def test_an_unreadable_file_fails_its_own_sut_alone() -> None:
-    damaged = {"check": "unreadable", "metric": "t1/b/r1/run.json", "reason": "not a run document"}
-    verdicts = [verdict(sut, "fail").model_copy(update=damaged) for sut in ("b", "gone")]
-    assert list(failures(verdicts, [], HOSTS, limited=False)) == ["host-b"]
+    damaged = [unreadable(("t1", sut), f"t1/{sut}/r1/run.json", "damaged", TONIGHT, None) for sut in ("b", "left")]
+    history = History((TONIGHT,), (), *np.zeros((3, 0, 1)), runs={}, recorded={})
+    found = list(answers(JudgedNights(history, (), damaged)).values())
+    assert {item.state for item in found} == {"faulty"}
+    assert list(failures(found, [], HOSTS, limited=False)) == ["host-b"]

@@ -10,8 +10,8 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.exports.openmetrics import openmetrics
 from calibration.gates.night import read_night
-from calibration.judge.night import judge_night
-from calibration.report.lab_status import read_nights, standings
+from calibration.judge.answer import answers
+from calibration.judge.night import judge_night, read_nights
 from calibration.results.find import find_run
 from calibration.results.index import read_history
 from calibration.results.layout import new_run_id
@@ -92,7 +92,7 @@ def test_a_misdated_run_is_named_and_is_nowhere_the_newest(results: Path, wrong:
     nights = read_nights(results)
     assert nights is not None
     assert nights.night == TODAY
-    assert [standing.newest and standing.newest.night for standing in standings(nights)] == [TODAY]
+    assert [(run := nights.newest(sut)) and run.night for sut in answers(nights)] == [TODAY]
     assert read_history(results, testbed="lab", sut="t1").nights[-1] == TODAY
     assert find_run(results).name == find_run(results, "t1").name == run_id(NIGHTS - 1)
     with_it = openmetrics(results, print)

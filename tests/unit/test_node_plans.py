@@ -25,6 +25,7 @@ from calibration.measurements.sut import Sut, machine_flags, memory_bound_bytes,
 from calibration.measurements.traffic import Part, all_cpus, buffer_bytes, read_group
 from calibration.profiles import load_profile
 from calibration.report.page import render
+from calibration.report.rst import to_rst
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import open_run, read_run
@@ -184,7 +185,7 @@ def test_a_run_of_an_emulating_machine_is_complete_and_says_what_is_emulated(tmp
     assert flag.reason == "nodes 0-3 are parts of one node, each with CPUs 0-3: measured once, as node 0"
     (idle,) = (found for found in document.measurements if found.kind == "idle_latency")
     assert "MEMORY_SIDE_CACHE" in {raised.code for raised in idle.validity.flags}
-    text = render(open_run(next(tmp_path.rglob(RUN)))).text
+    text = to_rst(render(open_run(next(tmp_path.rglob(RUN)))).blocks)
     assert "Emulated nodes" in text
     assert "1 node (emulated: 4)" in text
     assert "contradictory" not in text

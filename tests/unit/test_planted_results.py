@@ -13,6 +13,7 @@ from calibration.finish import finish
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
 from calibration.judge.night import judge_night
+from calibration.judge.standing import Standings
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report.rendering import render_run
@@ -63,7 +64,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "read": lambda results: read_run(measured(results)),
     "complete": lambda results: complete_suts(results, "r1"),
     "missing": lambda results: newest_unfinished(results, {("t1", "s1")}),
-    "page": lambda results: render_run(measured(results)),
+    "page": lambda results: render_run(measured(results), Standings()),
 }
 
 

@@ -45,14 +45,14 @@ from calibration.measurements.traffic_shape import (
 )
 from calibration.profiles import load_profile
 from calibration.report.machine import machine
-from calibration.report.page import render, shape_origin
+from calibration.report.page import shape_origin
 from calibration.results.kept_shapes import keep_references, kept_reference, kept_references, path_of
 from calibration.results.layout import run_directory
 from calibration.results.model import RunDocument
 from calibration.run.plan import make_plan, plan_text
 from calibration.sutprobe.document import read_document
 from tests.captures import captured
-from tests.report.report_documents import as_stored, parsed_measurements, run_document
+from tests.report.report_documents import page_of, parsed_measurements, run_document
 from tests.unit.test_results import begin, end_step, recorded
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -523,7 +523,7 @@ def test_a_level_is_quoted_with_its_streams_and_the_page_names_where_they_are_fr
     document = run_document()
     assert document.plan is not None
     plan = document.plan.model_copy(update={"traffic_shape": kept})
-    page = render(as_stored(document.model_copy(update={"plan": plan, "measurements": (ladder,)}))).text
+    page = page_of(document.model_copy(update={"plan": plan, "measurements": (ladder,)})).text
     told = " ".join(page.split())
     assert f"(Streams found best in each cache on this platform by run {kept.run.id} of lab/t1, started" in told
     assert "reads, 2 MiB, 1 stream " in told

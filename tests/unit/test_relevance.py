@@ -9,7 +9,7 @@ import pytest
 
 from calibration.judge.drift import Analysis, DriftChange, Flips
 from calibration.judge.events import find_events
-from calibration.judge.night import Judgement
+from calibration.judge.night import Judgement, judgement_of
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report.screens.judgement import print_judgement
@@ -182,7 +182,7 @@ def lab(suts: int, factor: float) -> Judgement:
     past = history(rows, unit="MB/s", facts={0: {**FACTS, "kernel": "6.1"}, 20: {**FACTS, "kernel": "6.2"}})
     change: tuple[DriftChange, ...] = (shift(20, 100.0, 100.0 * factor),)
     analyses = [steady(row, change) for row in past.values.tolist()]
-    return judged(past, analyses)
+    return judgement_of(judged(past, analyses))
 
 
 def test_a_common_small_change_is_noted_once() -> None:
@@ -192,7 +192,7 @@ def test_a_common_small_change_is_noted_once() -> None:
     assert len(event.suts) == 20
     assert [(change.fact, change.after) for change in event.context_changes] == [("kernel", "6.2")]
     text = shown(judgement)
-    assert text.startswith("0 of 20 SUTs fail tonight")
+    assert text.startswith("Night of 2026-01-30, 20 SUTs: 20 without a baseline")
     assert "noted: 20 SUTs (lab/t00, lab/t01, lab/t02 and 17 more): core_frequency" in text
 
 
@@ -200,8 +200,8 @@ def test_a_common_failure_is_one_line_with_its_cause() -> None:
     judgement = lab(20, 0.98)
     assert judgement.failed
     text = " ".join(shown(judgement).split())
-    assert text.count("kernel: 6.1 -> 6.2") == 1
-    assert "20 SUTs (lab/t00, lab/t01, lab/t02 and 17 more): core_frequency" in text
+    assert text.count("kernel 6.1 -> 6.2") == 1
+    assert "20 SUTs (lab/t00, lab/t01, lab/t02 and 17 more) fails since" in text
     assert "lab/t05 " not in text
 
 

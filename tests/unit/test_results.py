@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.tuning import SettingChange, Unrestored
 from calibration.finish import finish
-from calibration.gates.rules import check_errors
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
 from calibration.results.model import CheckerRun, ProbeBuild
+from calibration.results.run_checks import check_errors
 from calibration.results.schema import SCHEMA, schema_text
 from calibration.results.store import MAX_FIELDS, WIDE_BYTES, read_run, write_document
 from calibration.run import lifecycle

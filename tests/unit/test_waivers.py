@@ -64,7 +64,7 @@ def test_waivers_are_read(tmp_path: Path) -> None:
     ("the fan is ordered", '"a\\u202eb"', "waiver 1: reason: .*control characters are not allowed"),
     ("  by: Ada Lovelace", "  owner: Ada", "waiver 1: by: Field required"),
     ("  by: Ada Lovelace", "  by: Ada\n  owner: Ada", "waiver 1: owner: Extra inputs are not permitted"),
-    ("check: limits", "check: level", "waiver 1: check: Input should be 'limits', 'drift'"),
+    ("check: limits", "check: level", "waiver 1: check: Input should be 'unreadable', 'restored', 'inventory'"),
     ("until: 2026-12-01", "until: next week", "waiver 1: until: Input should be a valid date"),
     ("until: 2026-12-01", "until: 2026-13-01", "waiver 1: until: Input should be a valid date"),
     ("until: 2026-12-01", "until:", "waiver 1: until: Input should be a valid date"),

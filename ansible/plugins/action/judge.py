@@ -36,5 +36,5 @@ class ActionModule(CalibrationAction):
         judgement, tested, changed = judge(results, arguments["run_id"], output, gates)
         self._display.display(message(screen(tested, judgement, output)))
         hosts = hosts_by_names(self.task_vars, self._loader)
-        failed = failures(judgement.verdicts, tested, hosts, limited="ansible_limit" in self.task_vars)
+        failed = failures(judgement.answers, tested, hosts, limited="ansible_limit" in self.task_vars)
         return {"changed": changed, "judgement": str(output / JUDGEMENT), "failures": failed}

@@ -8,6 +8,7 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 
 from calibration.base.errors import VERDICT_FAILED, CalibrationError
+from calibration.judge.standing import Standings, by_night
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
 from calibration.results.layout import find_runs
@@ -30,11 +31,11 @@ class ActionModule(CalibrationAction):
         Unreadable documents are skipped, and fail the task after the site is built.
         """
         results, run_id = Path(arguments["results"]), arguments["run_id"]
-        pages, faults = [], []
-        for run in find_runs(results) if results.is_dir() else []:
+        pages, faults, standings = [], [], Standings()
+        for run in by_night(find_runs(results) if results.is_dir() else []):
             if run_id in (None, run.name):
                 try:
-                    pages.append(str(render_run(run)))
+                    pages.append(str(render_run(run, standings)))
                 except CalibrationError as error:
                     faults.append(str(error))
         site = str(build_site(results, output=Path(arguments["site"]))) if arguments["site"] else None

@@ -40,8 +40,9 @@ from calibration.base.errors import CalibrationError
 from calibration.base.files import open_regular
 from calibration.base.parsers import parse_json
 from calibration.base.text import HarmlessStream, duration, message, visible
+from calibration.report.headlines import HeadlineRow, Peers
 from calibration.report.show import print_story
-from calibration.report.story import Story, Tile
+from calibration.report.story import Story
 from calibration.results.layout import RECORDS
 
 MEASURE = "calibration.harness.measure"
@@ -206,8 +207,12 @@ class BesideScreen(HarmlessStream):
 
 
 def story_of(fields):
-    """Return the story of a run from a task's result."""
-    return Story(**{**fields, "tiles": tuple(Tile(**tile) for tile in fields["tiles"])})
+    """Return the story of a run from a task's result, whose tuples are lists."""
+    headlines = tuple(
+        HeadlineRow(**{**row, "peers": None if row["peers"] is None else Peers(**row["peers"])})
+        for row in fields["headlines"]
+    )
+    return Story(**{**fields, "headlines": headlines})
 
 
 def failure_text(result):
@@ -266,7 +271,8 @@ class CallbackModule(CallbackBase):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
             if len(self.finished) > MAX_SCREENS:
-                self.screen.message(f"{name}: {ended['story']['verdict']}", "red" if bad else "")
+                _, machine = ended["story"]["answer"][0]
+                self.screen.message(f"{name}: {machine}", "red" if bad else "")
                 continue
             self.screen.message("")
             self.screen.show(story_of(ended["story"]), ended["directory"])

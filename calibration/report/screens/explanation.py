@@ -10,6 +10,7 @@ from calibration.base.text import WIDTH, some_of, visible
 from calibration.base.units import plural
 from calibration.judge.components import VarianceShare
 from calibration.judge.explanation import (
+    MIN_TESTED,
     Coincidence,
     CommonChange,
     ExplainedTest,
@@ -81,7 +82,8 @@ def _head(found: Explanation, groups: dict[Outcome, list[_Group]]) -> Iterator[s
             f"{share(found.false_claims)}"
         )
     else:
-        yield "too few nights with throughput and calibration: nothing is claimed"
+        so_far = f"{found.nights} of {MIN_TESTED} nights with throughput and calibration so far"
+        yield f"unknown whether throughput follows the calibration: {so_far}"
 
 
 def _groups(found: Explanation, outcome: Outcome) -> Iterator[_Group]:
@@ -168,7 +170,7 @@ def _rest(found: Explanation) -> Iterator[str]:
     """Yield what did not change, and what could not be looked at."""
     rows = [row for test in found.tests for row in test.suts]
     quiet = [row for row in rows if not row.changes and row.reason is None]
-    yield f"no change: {len(quiet)} of {len(rows)} series"
+    yield f"without a change: {len(quiet)} of {len(rows)} series"
     reasons = grouped((row.reason, row) for row in rows if row.reason is not None)
     for reason, own in reasons.items():
         suts = dict.fromkeys(" + ".join(row.suts) for row in own)

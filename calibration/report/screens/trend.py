@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any, Final
 
 from calibration.base.text import WIDTH, cut, visible
-from calibration.judge.trend import Trend, TrendNight
+from calibration.judge.detector import MIN_VALUES
+from calibration.judge.trend import Step, Trend, TrendNight
 from calibration.judge.words import amount, change, changed_fact, finite, share, within
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
@@ -85,7 +86,9 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
     measured = [night.value for night in trend.nights if night.value is not None]
-    if isfinite(analysis.level):
+    if trend.step is not None:
+        lines.append(_step(trend, trend.step))
+    elif isfinite(analysis.level):
         spread = f", nights differ by {share(analysis.spread)}" if isfinite(analysis.spread) else ""
         since = trend.nights[analysis.first].night
         lines.append(f"level {amount(analysis.level, series.unit)} since {since}{spread}")
@@ -111,6 +114,19 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
         lines.append(f"and {len(trend.nights) - MAX_NIGHTS} nights before: --all")
     shown = map(visible, lines)
     return "\n".join(shown if everything else (cut(item, WIDTH) for item in shown)) + "\n"
+
+
+def _step(trend: Trend, step: Step) -> str:
+    """Return the two levels that the eye sees, and how many nights a level takes."""
+    unit, size = trend.series.unit, change(step.after / step.before - 1, None) if step.before else "from 0"
+    first = trend.nights[step.night].night
+    measured = sum(night.value is not None for night in trend.nights)
+    after = sum(night.value is not None for night in trend.nights[step.night :])
+    few = f"{measured} of {MIN_VALUES}" if measured < MIN_VALUES else str(after)
+    return (
+        f"level {amount(step.before, unit)} before {first}, {amount(step.after, unit)} since ({size}): "
+        f"{few} nights so far, too few to be sure"
+    )
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -168,6 +184,7 @@ def trend_json(trend: Trend) -> str:
         "level": finite(analysis.level),
         "spread": finite(analysis.spread),
         "since": trend.nights[analysis.first].night,
+        "step": None if trend.step is None else {**trend.step._asdict(), "night": trend.nights[trend.step.night].night},
         "changes": [
             {
                 **item._asdict(),

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standing of one run: the answer on its SUT as known on its night, and its metrics within their limits.
+
+It follows from the run's document and the results that it is in.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from calibration.base.errors import EnvironmentLacksError
+from calibration.judge.answer import Answer, answer_of
+from calibration.judge.causes import fact_of
+from calibration.judge.judged import JudgedNights
+from calibration.judge.night import judge_alone, judge_testbed
+from calibration.judge.verdicts import NightVerdict
+from calibration.results.history import Sut
+from calibration.results.layout import RUN
+from calibration.results.model import RunDocument
+from calibration.results.nights import night_of
+
+
+class Standing(NamedTuple):
+    """The answer on a SUT, the verdicts on the limits of its metrics, and its peers' values of headline metrics.
+
+    Both are by the name of the metric. Peers are the testbed's other SUTs with the same processor.
+    """
+
+    answer: Answer
+    limits: Mapping[str, NightVerdict]
+    peers: Mapping[str, tuple[float, ...]]
+
+
+class Standings:
+    """Standings of runs: those of one testbed and night share what is read.
+
+    Without *peers*, only the SUT's own nights are.
+    """
+
+    def __init__(self, *, peers: bool = True) -> None:
+        self._peers = peers
+        self._read: dict[tuple[Path, str, str | None, date | None], JudgedNights] = {}
+
+    def of(self, run: Path, document: RunDocument) -> Standing | None:
+        """Return the standing of *document*, that of the *run* directory; ``None`` for an import.
+
+        A run outside of a directory of results, or whose index cannot be written, is judged alone.
+        """
+        if document.imported is not None:
+            return None
+        return standing_in(self._nights(run.resolve(), document), document)
+
+    def _nights(self, run: Path, document: RunDocument) -> JudgedNights:
+        directory = run.parent if run.name == RUN else run
+        named = document.run
+        if directory.parts[-3:] != (named.testbed, named.sut, named.id):
+            return judge_alone(document)
+        results, night = directory.parents[2], night_of(named.id) or named.started_at.date()
+        key = (results, named.testbed, None if self._peers else named.sut, night)
+        if key not in self._read:
+            try:
+                self._read = {key: judge_testbed(results, named.testbed, sut=key[2], night=night)}
+            except EnvironmentLacksError:
+                return judge_alone(document)
+        nights = self._read[key]
+        return (
+            nights if nights.night == night and (named.testbed, named.sut) in nights.of_sut else judge_alone(document)
+        )
+
+
+def by_night(runs: Iterable[Path]) -> list[Path]:
+    """Return the directories *runs* by testbed and night: those of one night share what is read."""
+    return sorted(runs, key=lambda run: (run.parent.parent, run.name))
+
+
+def standing_in(nights: JudgedNights, document: RunDocument) -> Standing:
+    """Return the standing of the SUT of *document* in *nights*."""
+    sut = document.run.testbed, document.run.sut
+    limits = {verdict.metric: verdict for verdict in nights.of_sut.get(sut, ()) if verdict.check == "limits"}
+    return Standing(answer_of(nights, sut), limits, dict(_peers(nights, sut, document)))
+
+
+def _peers(nights: JudgedNights, sut: Sut, document: RunDocument) -> Iterator[tuple[str, tuple[float, ...]]]:
+    own = nights.newest(sut)
+    processor = None if own is None else fact_of(own, "processor")
+    others = [
+        other
+        for other in nights.history.runs
+        if other[0] == sut[0] and other != sut and processor is not None
+        if (run := nights.newest(other)) is not None and fact_of(run, "processor") == processor
+    ]
+    for item in document.record:
+        rows = [row for other in others if (row := nights.rows.get((*other, item.metric.name))) is not None]
+        values = [value for row in rows if isfinite(value := float(nights.history.values[row, -1]))]
+        if values:
+            yield item.metric.name, tuple(sorted(values))

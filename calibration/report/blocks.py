@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of a page: what the templates make, and the writers turn into reStructuredText, HTML and terminal output.
+
+Foreign text is a string in a block, never markup: each writer escapes it in its own way, so that nothing that a SUT or
+an operator wrote can change a page.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from calibration.charts.base import Chart
+
+Style = Literal[
+    "strong",
+    "literal",
+    "struck",
+    "on_target",
+    "near",
+    "poor",
+    "observed",
+    "invalid",
+    "warn",
+    "info",
+]
+"""Styles of text: those of trust and of severities, and plain ones. The meaning is in the words, too."""
+
+
+class Span(NamedTuple):
+    """Text in a style."""
+
+    text: str
+    style: Style
+
+
+class Link(NamedTuple):
+    """Text that leads to ``target``: a URL, or ``#anchor`` on the page."""
+
+    text: str
+    target: str
+
+
+class Dots(NamedTuple):
+    """Values of others as dots on a line, with the own value and the accepted range; ``text`` says the same."""
+
+    text: str
+    values: tuple[float, ...]
+    own: float
+    accepted: tuple[float | None, float | None] | None
+
+
+Inline = str | Span | Link | Dots
+
+Text = tuple[Inline, ...]
+"""A line of text; spaces and line breaks in it count as one space."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Title of the page (``level`` 0) or of a section (1)."""
+
+    text: str
+    level: int
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph; ``kind`` is its class on the site."""
+
+    text: Text
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list."""
+
+    items: tuple[Text, ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term with what is said of it, and the evidence."""
+
+    term: Text
+    text: Text
+    evidence: Bullets
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: ``titles`` is empty for one of names and values, whose first column is a heading.
+
+    ``kind`` is its class on the site; rows with ``anchors`` can be linked.
+    """
+
+    titles: tuple[Text, ...]
+    rows: tuple[tuple[Text, ...], ...]
+    kind: str = ""
+    anchors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts side by side; a *wide* one takes the full width."""
+
+    charts: tuple[Chart, ...]
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Text whose spaces and lines are kept."""
+
+    text: str
+    struck: bool = False
+
+
+@dataclass(frozen=True)
+class Box:
+    """A titled box: a ``fold``, the ``answer``, or a ``warning`` without a title."""
+
+    title: str
+    blocks: "Blocks"
+    kind: str
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment in the source of the page."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that the site fills: links to data, or the method of a kind of measurement."""
+
+    name: Literal["links", "method"]
+    kind: str = ""
+
+
+Block = Heading | Paragraph | Bullets | Term | Table | Charts | Verbatim | Box | Comment | Place
+
+Blocks = tuple[Block, ...]
+
+
+def walk(blocks: Blocks) -> Iterator[Block]:
+    """Yield *blocks* and those inside them."""
+    for block in blocks:
+        yield block
+        if isinstance(block, Box):
+            yield from walk(block.blocks)
+
+
+def plain(text: Text) -> str:
+    """Return *text* without styles, as one line."""
+    return " ".join("".join(item if isinstance(item, str) else item.text for item in text).split())
