@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compose blocks from templates: the text of a template is laid out, what it inserts stays what it is.
 
-Jinja2 is told to keep both apart: the text of a template arrives as :class:`Data`, in which a blank line ends a
+The environment keeps the two apart: the text of a template arrives as :class:`Data`, where a blank line ends a
 paragraph and ``* `` begins an item of a list; inserted values are strings, spans and blocks, and are never read.
 """
 
