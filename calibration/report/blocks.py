@@ -49,7 +49,36 @@ class Dots(NamedTuple):
     accepted: tuple[float | None, float | None] | None
 
 
-Inline = str | Span | Link | Dots
+class Mark(NamedTuple):
+    """A sign of the class ``kind``, what it means, and where it leads, if anywhere."""
+
+    text: str
+    kind: str
+    meaning: str = ""
+    target: str = ""
+
+
+class Marks(NamedTuple):
+    """Signs in a row; ``text`` says the same."""
+
+    text: str
+    marks: tuple[Mark, ...]
+
+
+class Spark(NamedTuple):
+    """A sparkline: runs of points, accepted band (top, height) and the last value, in px; ``text`` says the same."""
+
+    text: str
+    runs: tuple[str, ...]
+    band: tuple[float, float] | None
+    last: tuple[float, float] | None
+    fails: bool
+
+
+Styled = Span | Link | Dots | Mark | Marks | Spark
+"""Text that is more than its words; each has ``text``."""
+
+Inline = str | Styled
 
 Text = tuple[Inline, ...]
 """A line of text; spaces and line breaks in it count as one space."""
@@ -57,10 +86,14 @@ Text = tuple[Inline, ...]
 
 @dataclass(frozen=True)
 class Heading:
-    """Title of the page (``level`` 0) or of a section (1)."""
+    """Title of the page (``level`` 0), of a section (1) or a part of it (2).
+
+    ``anchor`` is its identifier where its text may not give one.
+    """
 
     text: str
     level: int
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,9 +106,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list."""
+    """A list; ``kind`` is its class on the site."""
 
     items: tuple[Text, ...]
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,15 +123,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``titles`` is empty for one of names and values, whose first column is a heading.
+    """A table: ``titles`` is empty for one of names and values.
 
-    ``kind`` is its class on the site; rows with ``anchors`` can be linked.
+    ``kind`` is its class on the site; rows with ``anchors`` can be linked. The first cell of a row is its heading where
+    there are no titles, where rows can be linked, or with ``stub``.
     """
 
     titles: tuple[Text, ...]
     rows: tuple[tuple[Text, ...], ...]
     kind: str = ""
     anchors: tuple[str, ...] = ()
+    stub: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +154,7 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class Box:
-    """A titled box: a ``fold``, the ``answer``, or a ``warning`` without a title."""
+    """A box: a ``fold`` or the ``answer``, which have a title, a ``warning``, or one of another class."""
 
     title: str
     blocks: "Blocks"

@@ -22,13 +22,11 @@ from calibration.report.blocks import (
     Bullets,
     Charts,
     Comment,
-    Dots,
     Heading,
     Inline,
-    Link,
     Paragraph,
     Place,
-    Span,
+    Styled,
     Table,
     Term,
     Text,
@@ -66,7 +64,7 @@ class Fragment(tuple[Any, ...]):
 
 
 def _text(piece: Any) -> str:
-    return piece.text if isinstance(piece, Span | Link | Dots) else str(piece)
+    return piece.text if isinstance(piece, Styled) else str(piece)
 
 
 class Generator(NativeCodeGenerator):
@@ -147,7 +145,7 @@ def _parts(fragment: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def _value(piece: Any) -> Inline:
     """Return an inserted value as text of one line."""
-    return piece if isinstance(piece, Span | Link | Dots) else re.sub(r"\s+", " ", str(piece))
+    return piece if isinstance(piece, Styled) else re.sub(r"\s+", " ", str(piece))
 
 
 def _ended(line: list[Inline]) -> Iterator[tuple[str, Text]]:

@@ -9,7 +9,7 @@ from functools import cache
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from jinja2 import (
     Environment,
@@ -74,29 +74,8 @@ class Fact:
 
 @cache
 def environment() -> BlockEnvironment:
-    """Return the environment of the templates of pages of runs. Undefined names are errors."""
-    built = _made(BlockEnvironment)
-    built.filters.update(functions_of(units) | functions_of(filters))
-    built.filters.update(having=having, inner=inner, time=format_time, visible=visible)
-    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES)
-    for name in SHARED:
-        built.globals[name] = built.get_template(f"macros/{name}.j2").module
-    return built
-
-
-@cache
-def site_environment() -> Environment:
-    """Return the environment of the pages of a lab: HTML, whose values are escaped."""
-    built = _made(Environment, autoescape=True)
-    built.filters.update(slug=units.slug, time=format_time, visible=visible)
-    return built
-
-
-E = TypeVar("E", bound=Environment)
-
-
-def _made(kind: type[E], **options: Any) -> E:
-    return kind(
+    """Return the environment of the templates. Undefined names are errors."""
+    built = BlockEnvironment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -104,8 +83,13 @@ def _made(kind: type[E], **options: Any) -> E:
         keep_trailing_newline=True,
         bytecode_cache=_compiled_templates(),
         optimized=False,  # no constant folding of filters: they change independently of their templates
-        **options,
     )
+    built.filters.update(functions_of(units) | functions_of(filters))
+    built.filters.update(having=having, inner=inner, time=format_time, visible=visible)
+    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES)
+    for name in SHARED:
+        built.globals[name] = built.get_template(f"macros/{name}.j2").module
+    return built
 
 
 def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -150,9 +134,3 @@ def blocks_of(name: str, **names: Any) -> Blocks:
     """Return the blocks that a template makes of *names*."""
     template = environment().get_template(f"{name}.j2")
     return compose(BlockEnvironment.concat(template.root_render_func(template.new_context(names))))
-
-
-def html_page(name: str, **names: Any) -> str:
-    """Return the body of a page of the site as HTML; characters that hide or reorder others are shown as escapes."""
-    text = site_environment().get_template(f"site/{name}.html.j2").render(**names)
-    return "\n".join(visible(line) for line in text.split("\n"))

@@ -22,17 +22,21 @@ from calibration.report.blocks import (
     Heading,
     Inline,
     Link,
+    Mark,
+    Marks,
     Paragraph,
     Place,
     Span,
+    Spark,
     Table,
     Term,
     Text,
     Verbatim,
     plain,
 )
-from calibration.report.pictures import interactive, keep
+from calibration.report.pictures import interactive
 from calibration.report.rst import CLASSES
+from calibration.report.spark import SPARK_PX
 
 TAGS: Final = {"strong": "strong", "literal": "code"}
 """Elements of the styles that have no class."""
@@ -53,9 +57,10 @@ def to_html(blocks: Blocks, files: Mapping[str, str], root: str, links: str = ""
     """
     headings = [block for block in blocks if isinstance(block, Heading)]
     title = next((plain((block.text,)) for block in headings if block.level == 0), "")
-    sections = [block.text for block in headings if block.level]
     listed = "".join(
-        f'<li><a class="reference internal" href="#{make_id(text)}">{_escaped(text)}</a></li>' for text in sections
+        f'<li><a class="reference internal" href="#{_anchor(block)}">{_escaped(block.text)}</a></li>'
+        for block in headings
+        if block.level == 1
     )
     body = "".join(_Writer(files, root, links).page(blocks))
     return Html(title, body, f"<ul>{listed}</ul>" if listed else "")
@@ -72,7 +77,7 @@ class _Writer:
             if isinstance(block, Heading):
                 yield "</section>\n" * (depth - block.level)
                 depth = block.level + 1
-                where = make_id(block.text)
+                where = _anchor(block)
                 yield f'<section id="{where}">\n<h{depth}>{_escaped(block.text)}'
                 yield f'<a class="headerlink" href="#{where}" title="Link to this heading">\N{PILCROW SIGN}</a>'
                 yield f"</h{depth}>\n"
@@ -86,8 +91,8 @@ class _Writer:
             case Paragraph(text, kind):
                 yield f'<p class="{kind}">' if kind else "<p>"
                 yield f"{self.text(text)}</p>\n"
-            case Bullets(items):
-                yield '<ul class="simple">\n'
+            case Bullets(items, kind):
+                yield f'<ul class="{kind or "simple"}">\n'
                 yield "".join(f"<li><p>{self.text(item)}</p></li>\n" for item in items)
                 yield "</ul>\n"
             case Term(term, text, evidence):
@@ -120,7 +125,9 @@ class _Writer:
             yield from (part for block in inner for part in self.block(block))
             yield "</details>\n"
         else:
-            yield f'<div class="admonition {kind}">\n<p class="admonition-title">{_escaped(title or "Warning")}</p>\n'
+            title = title or ("Warning" if kind == "warning" else "")
+            yield f'<div class="{"admonition " if title else ""}{kind}">\n'
+            yield f'<p class="admonition-title">{_escaped(title)}</p>\n' if title else ""
             yield from (part for block in inner for part in self.block(block))
             yield "</div>\n"
 
@@ -137,7 +144,8 @@ class _Writer:
             if anchor is not None:
                 link = f'<a class="headerlink" href="#{anchor}" title="Link to this row">\N{PILCROW SIGN}</a></p>'
                 cells[0] = cells[0].removesuffix("</p>") + link
-            stub = "" if table.titles and anchor is None else f'<th class="stub" scope="row">{cells.pop(0)}</th>'
+            headed = table.stub or not table.titles or anchor is not None
+            stub = "" if not headed else f'<th class="stub" scope="row">{cells.pop(0)}</th>'
             where = "" if anchor is None else f' id="{anchor}"'
             yield f"<tr{where}>{stub}"
             for title, cell in zip_longest(table.titles[-len(cells) :] if anchor else (), cells):
@@ -147,8 +155,16 @@ class _Writer:
         yield "</tbody>\n</table></div>\n"
 
     def chart(self, chart: Chart) -> str:
-        """Return a chart of the page."""
-        return _figure(chart, chart.caption, self.files)
+        """Return a chart in light and dark, of which the theme shows one, and what the script makes interactive."""
+        stem = chart.path.removesuffix(".svg")
+        alt = escape(visible(chart.alt))
+        pictures = "".join(
+            f'<img class="only-{scheme}" alt="{alt}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
+            for scheme, end in (("light", ""), ("dark", "-dark"))
+        )
+        spec = interactive(self.files[f"{stem}.vl.json"])
+        caption = f"<figcaption><p>{_escaped(chart.caption)}</p></figcaption>"
+        return f'<figure class="chart">{pictures}{spec}\n{caption}</figure>\n'
 
     def text(self, text: Text) -> str:
         """Return a line of text."""
@@ -161,6 +177,13 @@ class _Writer:
                 return _escaped(item)
             case Dots():
                 return _dots(item)
+            case Mark():
+                return _mark(item)
+            case Marks(text, marks):
+                signs = "".join(map(_mark, marks))
+                return f'<span class="marks" role="img" aria-label="{escape(visible(text))}">{signs}</span>'
+            case Spark():
+                return _spark(item)
             case Link(text, target) if target.startswith("method/"):
                 return f'<a href="{self.root}{escape(target)}.html">{_escaped(text)}</a>'
             case Link(text, target):
@@ -202,25 +225,27 @@ def _dots(dots: Dots) -> str:
     )
 
 
+def _mark(mark: Mark) -> str:
+    kind, title = escape(mark.kind), f' title="{escape(visible(mark.meaning))}"' if mark.meaning else ""
+    if mark.target:
+        return f'<a class="{kind}" href="{escape(mark.target)}"{title}>{_escaped(mark.text)}</a>'
+    return f'<i class="{kind}"{title}>{_escaped(mark.text)}</i>'
+
+
+def _spark(spark: Spark) -> str:
+    band, last = spark.band, spark.last
+    width, height = SPARK_PX
+    inner = f'<rect x="0" y="{band[0]}" width="{width}" height="{band[1]}"/>' if band else ""
+    inner += "".join(f'<polyline points="{points}"/>' for points in spark.runs)
+    inner += f'<circle cx="{last[0]}" cy="{last[1]}" r="2"/>' if last else ""
+    kind = "spark fails" if spark.fails else "spark"
+    return f'<svg class="{kind}" viewBox="0 0 {width} {height}" aria-hidden="true">{inner}</svg>{_escaped(spark.text)}'
+
+
+def _anchor(heading: Heading) -> str:
+    return heading.anchor or make_id(heading.text)
+
+
 def _escaped(text: str) -> str:
     """Return *text* as HTML; characters that hide or reorder others are shown as escapes."""
     return escape(visible(text.replace("\n", " ")), quote=False)
-
-
-def chart_html(chart: Chart, caption: str, files: dict[str, bytes]) -> str:
-    """Return *chart* as an HTML figure; its pictures are added to *files*."""
-    drawn: dict[str, str] = {}
-    keep(drawn, chart)
-    files |= {path: text.encode() for path, text in drawn.items() if path.endswith(".svg")}
-    return _figure(chart, caption, drawn)
-
-
-def _figure(chart: Chart, caption: str, files: Mapping[str, str]) -> str:
-    """Return a chart in light and dark, of which the theme shows one, and what the script makes interactive."""
-    stem = chart.path.removesuffix(".svg")
-    pictures = "".join(
-        f'<img class="only-{scheme}" alt="{escape(visible(chart.alt))}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
-        for scheme, end in (("light", ""), ("dark", "-dark"))
-    )
-    spec = interactive(files[f"{stem}.vl.json"])
-    return f'<figure class="chart">{pictures}{spec}\n<figcaption><p>{_escaped(caption)}</p></figcaption></figure>\n'

@@ -6,20 +6,21 @@ is wider, so anything worse than 1 fails.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
+from calibration.base import units
 from calibration.base.grouping import grouped
 from calibration.base.names import natural
 from calibration.judge.answer import URGENT, WORDS, Answer, State, changed_facts, grouped_answers, headline, look
 from calibration.judge.judged import JudgedNights, describe, failure_order
-from calibration.judge.strip import NIGHTS, NightState, strip_of
+from calibration.judge.strip import strip_of
 from calibration.judge.verdicts import RUN, NightVerdict
-from calibration.judge.words import changed_fact
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import FAMILIES, Family
+from calibration.report.blocks import Bullets, Inline, Link, Mark, Marks, Paragraph, Table, Text
 from calibration.results.history import Sut
 
 
@@ -29,6 +30,11 @@ class Column(NamedTuple):
     family: Family
     code: str
     title: str
+
+    @property
+    def page(self) -> str:
+        """The page of its trends, in the folder of a testbed."""
+        return f"{self.code.lower()}.html"
 
 
 COLUMNS: Final = tuple(Column(family, row.code, row.title) for family, row in FAMILIES.items())
@@ -64,11 +70,19 @@ STATES: Final[Mapping[State, str]] = {
 }
 """Text of a night in a strip, so that it does not depend on colour."""
 
-MAX_LISTED: Final = 12
-"""Answers, and changes of tonight, that are listed."""
+Links = Callable[[str, str], str | None]
+"""Returns the path of a SUT's page, by testbed and name; ``None`` if it has none."""
 
-MAX_NAMED: Final = 3
-"""SUTs named before the rest is counted."""
+
+def sut_anchor(sut: str) -> str:
+    """Return the anchor of a SUT on the pages of its testbed's trends."""
+    return f"sut-{units.slug(sut)}"
+
+
+def linked(link: Links, testbed: str, sut: str, text: str) -> Inline:
+    """Return *text*, which leads to the page of a SUT if it has one."""
+    where = link(testbed, sut)
+    return text if where is None else Link(text, where)
 
 
 def column_of(metric: str) -> Column:
@@ -100,25 +114,23 @@ class LabRow(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-class Strip(NamedTuple):
-    """The last nights of one SUT, and in words."""
-
-    answer: Answer
-    nights: tuple[NightState, ...]
-
-    @property
-    def words(self) -> str:
-        """How often it was in each state."""
-        counts = grouped((night.state, night) for night in self.nights if night.state is not None)
-        return ", ".join(f"{WORDS[state]} on {len(those)}" for state, those in counts.items() if state is not None)
-
-
 @dataclass(frozen=True)
 class Lab:
-    """The SUTs of a lab, or of one of its testbeds, tonight."""
+    """The SUTs of a lab, or of one of its testbeds, tonight.
+
+    ``link`` leads to their pages, ``trends`` are the folders of the testbeds' trends.
+    """
+
+    MAX_LISTED: ClassVar = 12
+    """Answers, and changes of tonight, that are listed."""
+
+    MAX_NAMED: ClassVar = 3
+    """SUTs named before the rest is counted."""
 
     nights: JudgedNights
     found: Sequence[Answer]
+    link: Links = lambda _testbed, _sut: None
+    trends: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def gone(self) -> list[Sut]:
@@ -136,9 +148,10 @@ class Lab:
         return look(self.found)
 
     @cached_property
-    def urgent(self) -> list[tuple[list[Answer], Answer]]:
-        """The answers with which the night fails; those of SUTs that share an event are one."""
-        return grouped_answers((answer for answer in self.found if answer.state in URGENT), self.nights.events)
+    def urgent(self) -> list[tuple[list[Sut], Answer]]:
+        """The answers with which the night fails, with their SUTs: those that share an event have one."""
+        groups = grouped_answers((answer for answer in self.found if answer.state in URGENT), self.nights.events)
+        return [([(member.testbed, member.sut) for member in members], answer) for members, answer in groups]
 
     @property
     def without_baseline(self) -> list[Answer]:
@@ -150,15 +163,70 @@ class Lab:
         """Facts that changed tonight without a failure."""
         return changed_facts(self.found)
 
-    @cached_property
-    def strips(self) -> list[tuple[str, list[Strip]]]:
+    def page(self, testbed: str, sut: str) -> Inline:
+        """Return the name of a SUT, which leads to its page."""
+        return linked(self.link, testbed, sut, f"{testbed}/{sut}")
+
+    def testbed_page(self, testbed: str) -> Paragraph:
+        """Return the name of a testbed, which leads to its page."""
+        return Paragraph((Link(testbed, f"{self.trends[testbed]}index.html"),), "lab-testbed")
+
+    @property
+    def strip_legend(self) -> Bullets:
+        """What the signs of the nights mean."""
+        signs: list[Text] = [(Mark(sign, f"night {state}"), f" {WORDS[state]}") for state, sign in STATES.items()]
+        changed = Mark(STATES["as_accepted"], "night as_accepted renewed")
+        return Bullets((*signs, (changed, " configuration changed")), "lab-legend")
+
+    @property
+    def strips(self) -> list[tuple[str, Bullets]]:
         """The last nights of each SUT, by testbed."""
-        by_testbed = grouped(
-            (answer.testbed, Strip(answer, tuple(strip_of(self.nights, answer))))
-            for answer in self._ordered
-            if answer.state != "gone"
+        by_testbed = grouped((answer.testbed, answer) for answer in self._ordered if answer.state != "gone")
+        return [
+            (testbed, Bullets(tuple(map(self._strip, those)), "lab-strips")) for testbed, those in by_testbed.items()
+        ]
+
+    def _strip(self, answer: Answer) -> Text:
+        nights = strip_of(self.nights, answer)
+        counts = grouped((night.state, night) for night in nights if night.state is not None)
+        words = ", ".join(f"{WORDS[state]} on {len(those)}" for state, those in counts.items() if state is not None)
+        marks = tuple(
+            Mark(
+                "" if night.state is None else STATES[night.state],
+                f"night {night.state or 'before'}{' renewed' if night.changed else ''}",
+                f"{night.night}: {WORDS[night.state] if night.state else 'before its first run'}"
+                f"{', configuration changed' if night.changed else ''}",
+            )
+            for night in nights
         )
-        return list(by_testbed.items())
+        return linked(self.link, answer.testbed, answer.sut, answer.sut), " ", Marks(words, marks)
+
+    @property
+    def map_legend(self) -> Bullets:
+        """What the signs of the map mean."""
+        return Bullets(
+            tuple((Mark(sign, f"cell {step}"), f" {words}") for step, (sign, words) in SIGNS.items() if sign),
+            "lab-legend",
+        )
+
+    @property
+    def map(self) -> Table:
+        """The worst of each family of metrics of each SUT."""
+        titles: list[Text] = [("SUT",), *((COLUMNS[place].title,) for place in self.columns)]
+        rows = [
+            (
+                (linked(self.link, row.answer.testbed, row.answer.sut, row.answer.sut),),
+                *(self._sign(row.answer, row.cells[place]) for place in self.columns),
+            )
+            for row in self.rows
+        ]
+        return Table(tuple(titles), tuple(rows), "lab-map", stub=True)
+
+    def _sign(self, answer: Answer, cell: Cell) -> Text:
+        if cell.step == "absent":
+            return ()
+        where = f"{self.trends[answer.testbed]}{cell.column.page}#{sut_anchor(answer.sut)}"
+        return (Mark(cell.sign, f"cell {cell.step}", f"{cell.column.title}: {cell.text}", where),)
 
     @property
     def _ordered(self) -> list[Answer]:
@@ -216,16 +284,3 @@ class Lab:
         if best < -1 and -best > worst:
             return Cell(column, "better2" if best < -LARGE_DEVIATION else "better", describe(self.nights, it), best)
         return Cell(column, "same", SIGNS["same"][1], max(worst, best, key=abs))
-
-
-NAMES: Final[Mapping[str, Any]] = {
-    "columns": COLUMNS,
-    "signs": SIGNS,
-    "states": STATES,
-    "words": WORDS,
-    "strip_nights": NIGHTS,
-    "max_listed": MAX_LISTED,
-    "max_named": MAX_NAMED,
-    "changed_fact": changed_fact,
-}
-"""Names that the templates of a lab and of a testbed use."""

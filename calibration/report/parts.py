@@ -40,9 +40,9 @@ CAUSES: Final = {"failed": "failed", "not_planned": "not planned", "interrupted"
 """Why something was not measured, in words."""
 
 
-def heading(text: object, level: int = 1) -> Heading:
-    """Return a title: of the page, or of a section."""
-    return Heading(str(text), level)
+def heading(text: object, level: int = 1, anchor: str = "") -> Heading:
+    """Return a title: of the page, of a section or of a part of it."""
+    return Heading(str(text), level, anchor)
 
 
 def styled(text: object, style: Style) -> Span:
@@ -71,7 +71,7 @@ def fold(title: object, kind: str = "fold", *, caller: Any) -> Box:
 
 
 def box(title: object, kind: str, *, caller: Any) -> Box:
-    """Return a titled box."""
+    """Return a box."""
     return Box(str(title), compose(caller()), kind)
 
 

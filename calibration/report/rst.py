@@ -21,7 +21,6 @@ from calibration.report.blocks import (
     Bullets,
     Charts,
     Comment,
-    Dots,
     Heading,
     Inline,
     Link,
@@ -44,8 +43,8 @@ SAFE_SIGNS: Final = frozenset("·±→")
 MAX_INLINE: Final = 1_000
 """Longer texts are cut on a page; the run document has all of them."""
 
-UNDERLINES: Final = "=-"
-"""Of the title and of sections."""
+UNDERLINES: Final = "=-~"
+"""Of the title, of sections and of their parts."""
 
 CLASSES: Final[dict[Style, str]] = {
     "struck": "struck",
@@ -82,8 +81,8 @@ def _block(block: Block) -> str:
             return heading(text, level)
         case Paragraph(text, kind):
             return (f".. rst-class:: {kind}\n\n" if kind else "") + _text(text)
-        case Bullets(items):
-            return "\n".join(f"* {_line(item)}" for item in items)
+        case Bullets(items, kind):
+            return (f".. rst-class:: {kind}\n\n" if kind else "") + "\n".join(f"* {_line(item)}" for item in items)
         case Term(term, text, evidence):
             meaning = f"{_text(text)}\n\n{_block(evidence)}"
             return f"{_line(term)}\n{_indented(meaning, 4)}"
@@ -99,6 +98,8 @@ def _block(block: Block) -> str:
             body = _indented("\n\n".join(map(_block, inner)))
             if kind == "warning":
                 return f".. warning::\n\n{body}"
+            if not title:
+                return f".. container:: {kind}\n\n{body}"
             return f".. admonition:: {inline(title)}\n   :class: {kind}\n\n{body}"
         case Comment(lines):
             return "\n   ".join((f".. {lines[0]}", *lines[1:]))
@@ -173,8 +174,6 @@ def _inline(item: Inline, *, first: bool) -> str:
             )
             start, end = (character if character in {" ", "\n"} else "" for character in (item[:1], item[-1:]))
             return start + "\n".join(lines) + (end if item.strip() else "")
-        case Dots(text):
-            return inline(text, first=first)
         case Link(text, target) if target.startswith("#"):
             return f"{inline(text)}_"
         case Link(text, target) if target.startswith("method/"):
@@ -187,6 +186,8 @@ def _inline(item: Inline, *, first: bool) -> str:
             return f"**{inline(text)}**"
         case Span(text, style):
             return f":{_role(style)}:`{inline(text)}`"
+        case _:
+            return inline(item.text, first=first)
 
 
 def inline(text: str, *, first: bool = True) -> str:

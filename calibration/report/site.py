@@ -31,14 +31,17 @@ from calibration.judge.answer import Answer, answers, urgency
 from calibration.judge.judged import JudgedNights
 from calibration.judge.night import judgement_of, read_nights
 from calibration.judge.standing import Standing, Standings, standing_in
+from calibration.judge.strip import NIGHTS
 from calibration.references.library import Library, library, results_of
-from calibration.report.environment import html_page
-from calibration.report.lab import NAMES, Lab
+from calibration.report.environment import blocks_of
+from calibration.report.html import to_html
+from calibration.report.lab import Lab, Links, linked
 from calibration.report.page_cache import Data, data_of, page_of, prune
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.trends import render_testbed
 from calibration.results.history import Sut
 from calibration.results.layout import RUN, find_runs
+from calibration.results.model import Run
 from calibration.results.store import StoredRun, open_run
 
 DOCS = SHARE / "docs"
@@ -235,17 +238,20 @@ class _Site:
         yield f"{PAGES}/index.html", shell(self.html).around("Calibration data", body)
 
     def _lab(
-        self, nights: JudgedNights | None, others: Sequence[object], link: object, unreadable: Sequence[str]
+        self,
+        nights: JudgedNights | None,
+        others: Iterable[tuple[str, str, Run]],
+        link: Links,
+        unreadable: Sequence[str],
     ) -> str:
-        return html_page(
+        trends = {testbed: f"{folder}/" for testbed, folder in self.testbeds.items()}
+        return _html(
             "lab",
-            lab=None if nights is None else Lab(nights, self.found),
+            lab=None if nights is None else Lab(nights, self.found, link, trends),
             nights=nights,
-            link=link,
-            trends={testbed: f"{folder}/" for testbed, folder in self.testbeds.items()},
+            strip_nights=NIGHTS,
             unreadable=unreadable,
-            others=others,
-            **NAMES,
+            others=[(linked(link, testbed, sut, f"{testbed}/{sut}"), run) for testbed, sut, run in others],
         )
 
     def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
@@ -259,7 +265,7 @@ class _Site:
                 yield f"{name}.csv", item.data.csv.encode()
         places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
         places["trends"] = "../index.html"
-        tail = html_page(
+        tail = _html(
             "run",
             runs=list(zip(names, (run.data for run in runs), strict=True)),
             more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
@@ -300,6 +306,10 @@ class _Site:
         yield "index.html", around(page.title, page.body + tail, contents=page.contents, deeper=1)
         for name, content in page.figures.items():
             yield name, content.encode()
+
+
+def _html(name: str, **names: object) -> str:
+    return to_html(blocks_of(f"site/{name}", **names), {}, "").body
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -3,10 +3,11 @@
 
 import re
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final
 
 from calibration.charts.base import spanned
 from calibration.charts.trends import MIN_NIGHTS, MIN_RANGE, Numbers
+from calibration.report.blocks import Spark
 
 SPARK_PX: Final = (140, 18)
 """Width and height."""
@@ -15,15 +16,9 @@ OUTLIERS_PER: Final = 50
 """One outlier per so many values, on either side, is clipped instead of scaling the line."""
 
 
-class Spark(NamedTuple):
-    """A sparkline: runs of points, accepted band (top, height) and the last value, in px of ``SPARK_PX``."""
-
-    runs: tuple[str, ...]
-    band: tuple[float, float] | None
-    last: tuple[float, float] | None
-
-
-def spark(series: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
+def spark(
+    series: Numbers, bounds: tuple[float | None, float | None], nights: int, *, fails: bool = False
+) -> Spark | None:
     """Return the sparkline of the last *nights* of *series*; ``None`` with fewer than ``MIN_NIGHTS`` values."""
     values = series[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
@@ -46,4 +41,4 @@ def spark(series: Numbers, bounds: tuple[float | None, float | None], nights: in
     if bounds != (None, None):
         bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))
         band = (top, round(bottom - top, 1))
-    return Spark(runs, band, (width - 2, up(values[-1])) if isfinite(values[-1]) else None)
+    return Spark("", runs, band, (width - 2, up(values[-1])) if isfinite(values[-1]) else None, fails)

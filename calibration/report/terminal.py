@@ -88,7 +88,8 @@ def _print(block: Block, console: Console) -> None:
             console.print(Styled(textwrap.indent(text, "    "), style=style), soft_wrap=True, end="\n\n")
         case Box(title, inner, kind):
             name = "WARNING:" if kind == "warning" else visible(title)
-            console.print(Styled(name, style="bold"), end="\n" if kind == "warning" else "\n\n")
+            if name:
+                console.print(Styled(name, style="bold"), end="\n" if kind == "warning" else "\n\n")
             for part in inner:
                 _print(part, console)
         case Place() | Comment():

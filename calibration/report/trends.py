@@ -9,11 +9,10 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cached_property, partial
-from html import escape
 from itertools import groupby, pairwise
 from math import isfinite
 from typing import Final, NamedTuple
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from calibration.base import units
 from calibration.base.names import natural
+from calibration.charts.base import Chart
 from calibration.charts.trends import Panel, trend
 from calibration.judge.answer import Answer
 from calibration.judge.causes import context_changes
@@ -36,11 +36,15 @@ from calibration.judge.judged import (
     findings,
     signed_percent,
 )
+from calibration.judge.strip import NIGHTS
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.report.environment import html_page
-from calibration.report.html import chart_html
-from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
-from calibration.report.spark import Spark, spark
+from calibration.judge.words import changed_fact
+from calibration.report.blocks import Spark
+from calibration.report.environment import blocks_of
+from calibration.report.html import to_html
+from calibration.report.lab import COLUMNS, Column, Lab, Links, column_of, sut_anchor
+from calibration.report.pictures import keep
+from calibration.report.spark import spark
 from calibration.results.history import NightRun
 
 MAX_DAYS: Final = 365
@@ -113,10 +117,6 @@ class Gap(NamedTuple):
     last: date
     nights: int
     reason: str
-
-
-Links = Callable[[str, str], str | None]
-"""Returns the folder of a SUT's page, by testbed and name; ``None`` if it has none."""
 
 
 def render_testbed(
@@ -208,28 +208,29 @@ class _Testbed:
 
     def files(self) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
         """Return all pages and files."""
-        files = {"figures.csv.gz": self.data()}
-        charts = [drawn for metric in self.worst() if (drawn := self.chart(files, metric)) is not None]
+        charts = [drawn for metric in self.worst() if (drawn := self.chart(metric)) is not None]
+        pictures: dict[str, str] = {}
+        for chart in charts:
+            keep(pictures, chart)
         pages, kinds = {}, []
         for column in COLUMNS:
             if sections := list(self.sections(column)):
                 names = {"testbed": self.testbed, "column": column, "sections": sections}
-                body = html_page("trend_kind", **names, nights=SPARK_NIGHTS)
+                page = to_html(blocks_of("site/trend_kind", **names, nights=SPARK_NIGHTS), {}, "")
                 title = f"{column.title} over the nights, {self.testbed}"
-                pages[f"{column.code.lower()}.html"] = (title, body, _contents(sections))
+                pages[column.page] = (title, page.body, page.contents)
                 kinds.append(
                     (column, sum(len(section.rows) for section in sections), sum(section.fails for section in sections))
                 )
-        body = html_page(
-            "testbed",
+        index = blocks_of(
+            "site/testbed",
             testbed=self.testbed,
-            lab=Lab(self.nights, self.found),
-            link=self.link,
-            trends={self.testbed: ""},
+            lab=Lab(self.nights, self.found, self.link, {self.testbed: ""}),
             nights=self.nights,
+            strip_nights=NIGHTS,
             first=self.nights.history.nights[self.start],
             kinds=kinds,
-            charts=charts,
+            drawn=charts,
             waived=[
                 verdict
                 for verdict in self.nights.verdicts
@@ -239,10 +240,11 @@ class _Testbed:
             more_changed=max(0, len(self.changed) - MAX_LISTED),
             gaps=self.gaps[:MAX_LISTED],
             more_gaps=max(0, len(self.gaps) - MAX_LISTED),
-            **NAMES,
+            changed_fact=changed_fact,
         )
-        pages["index.html"] = (self.testbed, body, "")
-        return pages, files
+        pages["index.html"] = (self.testbed, to_html(index, pictures, "").body, "")
+        svg = {path: text.encode() for path, text in pictures.items() if path.endswith(".svg")}
+        return pages, {"figures.csv.gz": self.data()} | svg
 
     def sections(self, column: Column) -> Iterator[Section]:
         """Yield the SUTs with metrics of *column*, failing ones first."""
@@ -255,7 +257,7 @@ class _Testbed:
             ]
             if rows:
                 rows.sort(key=lambda row: not row.fails)
-                found.append(Section(sut, f"sut-{units.slug(sut)}", rows[0].fails, tuple(rows)))
+                found.append(Section(sut, sut_anchor(sut), rows[0].fails, tuple(rows)))
         yield from sorted(found, key=lambda item: not item.fails)
 
     def worst(self) -> list[str]:
@@ -268,8 +270,8 @@ class _Testbed:
 
     # Charts and rows
 
-    def chart(self, files: dict[str, bytes], metric: str) -> str | None:
-        """Return the chart of *metric* with failing SUTs first; its pictures are added to *files*."""
+    def chart(self, metric: str) -> Chart | None:
+        """Return the chart of *metric* with failing SUTs first."""
         history, title = self.nights.history, self.nights.title(metric)
         rows = {sut: row for sut in self.suts for row in self.members(sut, [metric])}
         values = np.abs(history.values[list(rows.values()), self.start :])
@@ -281,7 +283,7 @@ class _Testbed:
         verdict = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
         alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {verdict}."
         found = trend(columns, panels, unit, name=metric, alt=alt)
-        return None if found is None else chart_html(found, title, files)
+        return None if found is None else replace(found, caption=title)
 
     def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
         """Return the rows of *sut*'s series of *metrics*."""
@@ -337,7 +339,13 @@ class _Testbed:
             change = describe(self.nights, min(failing, key=partial(failure_order, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
         return TrendRow(
-            title, tonight, accepted, change, fails, verdict, spark(worst, bound or (None, None), SPARK_NIGHTS)
+            title,
+            tonight,
+            accepted,
+            change,
+            fails,
+            verdict,
+            spark(worst, bound or (None, None), SPARK_NIGHTS, fails=fails),
         )
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
@@ -414,12 +422,6 @@ class _Testbed:
             figures = (item[row, self.start :] for item in (history.values, history.low, history.high))
             lines += [line % item for item in zip(nights, *figures, strict=True) if item[1] == item[1]]
         return gzip.compress("".join(lines).replace(",nan", ",").encode(), compresslevel=4, mtime=0)
-
-
-def _contents(sections: Iterable[Section]) -> str:
-    """Return the list of links to *sections*."""
-    rows = (f'<a class="reference internal" href="#{section.anchor}">{escape(section.sut)}</a>' for section in sections)
-    return f"<ul><li>{'</li><li>'.join(rows)}</li></ul>"
 
 
 def _family_title(titles: Sequence[str]) -> str:

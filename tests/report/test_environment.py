@@ -7,7 +7,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from calibration.measurements import registry
-from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules, site_environment
+from calibration.report.environment import KINDS, TEMPLATES, environment, kind_modules
 from calibration.report.sections import SECTIONS
 
 
@@ -37,9 +37,4 @@ def test_each_macro_file_belongs_to_a_kind() -> None:
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.j2")), ids=lambda path: path.name)
 def test_each_template_compiles(path: Path) -> None:
     name = str(path.relative_to(TEMPLATES))
-    of = site_environment() if path.parent.name == "site" else environment()
-    assert of.get_template(name).name == name
-
-
-def test_values_on_the_pages_of_a_lab_are_escaped() -> None:
-    assert site_environment().from_string("{{ text }}").render(text="<b>") == "&lt;b&gt;"
+    assert environment().get_template(name).name == name

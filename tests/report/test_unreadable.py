@@ -119,7 +119,7 @@ def test_a_damaged_document_fails_its_sut(night: Night, sut: str) -> None:
     assert found.reason.startswith(f"cannot read {file_of(sut)}: ")
     assert f"lab/{sut} unknown: faulty measurement: cannot read {file_of(sut)}: " in " ".join(night.screen.split())
     page = (night.served / "calibration" / "index.html").read_text(encoding="utf-8")
-    assert page.count(f"<li>cannot read {file_of(sut)}: ") == 1
+    assert page.count(f"<li><p>cannot read {file_of(sut)}: ") == 1
     stored_verdicts = json.loads((night.served / "night" / "judgement.json").read_bytes())["verdicts"]
     assert [
         verdict["metric"] for verdict in stored_verdicts if (verdict["sut"], verdict["check"]) == (sut, "unreadable")
