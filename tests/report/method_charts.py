@@ -23,13 +23,6 @@ PAGES = SHARE / "docs" / "method"
 FOLDER = SHARE / "docs" / "_static" / "method"
 MADE = "Synthetic data: 2 x 64 cores, 8 nodes."
 COUNTS = "Hardware counts are synthetic."
-SHARED = {
-    "idle_latency": "latency_ladder",
-    "max_bandwidth": "peak_injection_bandwidth",
-    "traffic_shape": "peak_injection_bandwidth",
-    "c2c_latency": "c2c_matrix",
-}
-"""Kinds that another kind's chart shows."""
 FIGURE = re.compile(r"\.\. figure:: \.\./_static/method/.*?\n\n(?=\S)", re.DOTALL)
 
 
@@ -52,11 +45,11 @@ def main(paths: list[str]) -> None:
         page = PAGES / f"{kind}.rst"
         text = FIGURE.sub("", page.read_text(encoding="utf-8"))
         for document, note in documents:
-            if chart := next(drawn(document, SHARED.get(kind, kind)), None):
+            if chart := next(drawn(document, kind), None):
                 files, alt, caption = chart
                 for name, content in files.items():
                     (FOLDER / name).write_text(content, encoding="utf-8")
-                path = f"../_static/method/{SHARED.get(kind, kind)}.svg"
+                path = f"../_static/method/{kind}.svg"
                 figure = f".. figure:: {path}\n   :alt: {alt}\n   :figclass: chart\n\n   {caption} {note}".rstrip()
                 text = text.replace("\nWhat runs\n---------", f"\n{figure}\n\nWhat runs\n---------", 1)
                 break

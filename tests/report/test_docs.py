@@ -61,7 +61,7 @@ COMMON_GROUND = {
     "index", "clock", "placement", "statistics", "validity", "accounting", "counters", "drift", "explanation",
     "homogeneity", "quick_gate", "consistency",
 }  # fmt: skip
-HEADINGS = ["What runs", "Metrics", "Valid when", "Known limits", "Other tools", "Sources"]
+HEADINGS = ["What runs", "Metrics", "A good value", "Valid when", "Known limits", "Other tools", "Sources"]
 WRITTEN = sorted(
     path for path in DOCS.rglob("*.rst") if path.relative_to(DOCS).parts[0] not in {"_build", "calibration"}
 )
