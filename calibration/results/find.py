@@ -17,7 +17,7 @@ RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
 
 def suts_of(results: Path) -> list[str]:
     """Return the SUTs in *results*, each as ``testbed/sut``. Raises ``InputError`` if it cannot be read."""
-    testbeds = (name for name in _within(results) if name != REFERENCES)
+    testbeds = (name for name in _within(results) if name != REFERENCES and not (results / name / RUN).is_file())
     return sorted(f"{testbed}/{sut}" for testbed in testbeds for sut in _within(results / testbed))
 
 
@@ -37,7 +37,8 @@ def find_run(results: Path, given: str | None = None) -> Path:
     """Return the directory of the run named by *given*; a path to a file is returned unchanged.
 
     *given* is a path (of a run, of a SUT's directory, of a file) or a name in *results*: ``testbed/sut`` or ``sut``
-    (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. ``None`` is the newest run of all.
+    (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. A run without a testbed's directory, as
+    the example is, has the name of its own directory. ``None`` is the newest run of all.
     Raises ``InputError`` if there is none, or several.
     """
     if given is None:
@@ -47,6 +48,8 @@ def find_run(results: Path, given: str | None = None) -> Path:
         return path
     if path.is_absolute() or (path.is_dir() and any(path.glob(f"*/{RUN}"))):
         return _newest(path.parent, [path.name])
+    if (results / given.partition("/")[0] / RUN).is_file():
+        return results / given.partition("/")[0]
     suts = suts_of(results)
     if given.count("/") == 2:
         testbed, sut, run = given.split("/")

@@ -71,6 +71,14 @@ def test_a_path_takes_precedence_over_a_name(results: Path, monkeypatch: pytest.
     assert find_run(results, "a1") == Path("a1") / RUNS[1].rpartition("/")[2]
 
 
+@pytest.mark.parametrize("given", ["example", "example/server"])
+def test_a_run_without_a_testbed_has_its_directorys_name_and_makes_no_sut(results: Path, given: str) -> None:
+    (results / "example" / "report" / "figures").mkdir(parents=True)
+    (results / "example" / "run.json").touch()
+    assert find_run(results, given) == results / "example"
+    assert "example/report" not in suts_of(results)
+
+
 def test_a_run_without_its_document_is_not_found(results: Path) -> None:
     (results / RUNS[4] / "run.json").unlink()
     (results / RUNS[1] / "run.json").unlink()
