@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common arguments and options of several commands."""
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from calibration.base.places import RESULTS
 
@@ -14,5 +18,29 @@ results_option = click.option(
     help="Directory of results. Default: results/ of the checkout, of the working directory where the package is "
     "installed, or of CALIBRATION_HOME.",
 )
-results_argument = click.argument("results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS)
-"""``[RESULTS]``: the directory of results."""
+
+
+class _Unlisted(click.Argument):
+    """An optional argument that --help does not mention."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return nothing to print."""
+        del ctx
+        return []
+
+
+def results_option_or_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the results as an option; scripts that give them as an argument, as was usual, still work."""
+
+    @click.argument("former", cls=_Unlisted, required=False, type=click.Path(path_type=Path, file_okay=False))
+    @results_option
+    @wraps(command)
+    def with_results(*, former: Path | None, results: Path, **given: Any) -> Any:
+        if (
+            former is not None
+            and click.get_current_context().get_parameter_source("results") is ParameterSource.COMMANDLINE
+        ):
+            raise click.UsageError(f"results given twice, as {former} and as --results {results}")
+        return command(results=results if former is None else former, **given)
+
+    return with_results

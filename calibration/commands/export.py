@@ -11,7 +11,7 @@ from typing import Final, Literal, TextIO
 import click
 
 from calibration.base.files import able_to, replacing
-from calibration.base.options import results_argument
+from calibration.base.options import results_option_or_argument
 from calibration.base.text import visible
 
 MAX_LEFT_OUT: Final = 20
@@ -20,7 +20,7 @@ MAX_LEFT_OUT: Final = 20
 
 @click.command("export", epilog="Example: calibration export openmetrics -o /var/lib/node_exporter/calibration.prom")
 @click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet"]))
-@results_argument
+@results_option_or_argument
 @click.option(
     "-o",
     "--output",

@@ -11,7 +11,7 @@ import click
 
 from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.base.files import able_to
-from calibration.base.options import results_argument
+from calibration.base.options import results_option_or_argument
 from calibration.gates.run import print_summary, run_gates
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ANSWERS: Final = {
 
 
 @click.command("gate", epilog="Example: calibration gate --quick -i lab.yml --limit t1")
-@results_argument
+@results_option_or_argument
 @click.option("--night", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Night to judge. Default: the newest.")
 @click.option("--testbed", help="Only the SUTs of this testbed.")
 @click.option("--sut", help="Only the SUT of this name.")
@@ -79,11 +79,11 @@ ANSWERS: Final = {
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("gate"),
     show_default=True,
-    help="Directory for log.html, report.html, output.xml and xunit.xml, overwritten; not inside RESULTS.",
+    help="Directory for log.html, report.html, output.xml and xunit.xml, overwritten; not inside the results.",
 )
 def gate_command(
-    results: Path,
     *,
+    results: Path,
     night: datetime | None,
     testbed: str | None,
     sut: str | None,
@@ -103,7 +103,7 @@ def gate_command(
     The exit code is 1 if a gate failed. A skipped gate, for example without a baseline, does not fail.
 
     --quick, before and after tests, takes at most a minute (docs/guide/quick_gate.rst). It measures a few sentinels on
-    all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the run accepted in RESULTS.
+    all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the accepted run.
     The exit code is 0 if the SUTs may be tested, 1 if one has changed, 3 if something could not be decided.
     """
     of_a_night = (night, testbed, sut, verdicts, live, known_hosts, *gates)

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from calibration.base.errors import VERDICT_FAILED, InputError
-from calibration.base.options import results_argument, results_option
+from calibration.base.options import results_option, results_option_or_argument
 from calibration.results.find import find_run
 
 
@@ -47,7 +47,7 @@ def _night(_context: click.Context, _option: click.Parameter, value: datetime | 
 
 
 @click.command("judge", epilog="Example: calibration judge --sut t1/sut2")
-@results_argument
+@results_option_or_argument
 @click.option(
     "--night",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -58,7 +58,7 @@ def _night(_context: click.Context, _option: click.Parameter, value: datetime | 
 @click.option("--sut", metavar="TESTBED/SUT", help="Print everything about this SUT only.")
 @click.option("--all", "everything", is_flag=True, help="Print every failure in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print every verdict as JSON, passes included.")
-def judge_command(results: Path, night: date | None, sut: str | None, everything: bool, as_json: bool) -> None:
+def judge_command(*, results: Path, night: date | None, sut: str | None, everything: bool, as_json: bool) -> None:
     """Judge a night: what is out of bounds, changed or missing.
 
     Prints one screen, failures first. A change that several SUTs share is printed once.

@@ -84,7 +84,7 @@ def test_an_interrupted_gate_ends_its_run(tmp_path: Path, inventory: Path) -> No
     (tmp_path / "results").mkdir()
     output = tmp_path / "gate"
     log = output / LOG
-    command = [sys.executable, "-m", "calibration.cli", "gate", str(tmp_path / "results"), "--quick"]
+    command = [sys.executable, "-m", "calibration.cli", "gate", "--results", str(tmp_path / "results"), "--quick"]
     command += ["-i", str(inventory), "--limit", "host1", "--output", str(output)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         began = time.monotonic()

@@ -74,7 +74,7 @@ def test_a_sut_that_is_not_restored_fails_the_run_everywhere_until_it_is(left: E
     page = (run_directory / "report" / "page.rst").read_text().replace("\\", "")
     assert "NOT_RESTORED" in page
     assert "Not restored: turbo" in page
-    judged = command("judge", lab.results)
+    judged = command("judge", "--results", lab.results)
     assert judged.code == 1
     assert "Not restored: turbo" in judged.said
 

@@ -78,7 +78,7 @@ def test_the_wheel_calibrates_from_an_empty_directory(installed: Installed, tmp_
     assert "valid, complete, 1 measurement" in installed("calibration", "validate", document)
     assert (installed.place / "docs" / "_build" / "html" / "index.html").is_file()
     assert "Idle latency" in installed("calibration", "report", "--text")
-    assert "idle_latency" in installed("calibration", "judge", "results", "--json")
+    assert "idle_latency" in installed("calibration", "judge", "--results", "results", "--json")
     assert {path.name for path in installed.place.iterdir()} == {"results", "docs"}
     assert {path.name for path in installed.home.iterdir()} == {".cache"}
     assert not {"probe", "zig"} & {path.name for path in (installed.home / ".cache" / "calibration").iterdir()}

@@ -224,7 +224,7 @@ def test_unreadable_tolerances_fail_every_sut(small: Path) -> None:
     }
     assert all("line 1, tolerance 1: fraction: Field required" in item.reason for item in failed)
     assert [verdict for verdict in found.verdicts if verdict not in failed] == list(before.verdicts)
-    done = CliRunner().invoke(calibration, ["judge", str(small)])
+    done = CliRunner().invoke(calibration, ["judge", "--results", str(small)])
     assert done.exit_code == 1
     assert "references/tolerances.yml" in done.output
 
@@ -262,4 +262,4 @@ def test_commands_list_omitted_documents(small: Path) -> None:
     assert done.exit_code == VERDICT_FAILED
     assert str(small / file_of("s2", 1)) in done.stderr
     assert len(done.stdout.splitlines()) == 8
-    assert called("judge", small).exit_code == VERDICT_FAILED
+    assert called("judge", "--results", small).exit_code == VERDICT_FAILED

@@ -179,7 +179,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
 @pytest.fixture(scope="module")
 def judged(night: tuple[Path, dict[str, str]]) -> Path:
     """Return a file with the output of ``calibration judge --json``."""
-    done = CliRunner().invoke(calibration, ["judge", str(night[0]), "--json"])
+    done = CliRunner().invoke(calibration, ["judge", "--results", str(night[0]), "--json"])
     assert done.exit_code == VERDICT_FAILED, done.output
     path = night[0].parent / "judged.json"
     path.write_text(done.output, encoding="utf-8")

@@ -328,7 +328,7 @@ def gate(*options: str | Path) -> Ended:
 
 def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
     assert code == GOOD, text
     assert text.startswith(f"Night {NIGHT}: 2 SUTs\n")
     assert "No Metric Contradicts Another               2       0        0" in text
@@ -349,7 +349,7 @@ def test_suts_of_one_name_are_told_apart_by_their_testbed(tmp_path: Path) -> Non
 def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
     bad = promised(good_document("sut2"))
     results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED, text
     assert "  SUT Matches Inventory: testbed1 / sut2\n      Kernel release: expected 6.1.*" in text
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
@@ -357,14 +357,16 @@ def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
     names = [f"testbed1 / sut2: {name}" for name in (MAY_WE_TEST, "SUT Matches Inventory")]
     assert [item.get("name") for item in failed] == names
     assert {item.get("classname") for item in failed} == {"Gates of a night.Verdicts"}
-    code, text = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
+    code, text = gate(
+        "--results", results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two"
+    )
     assert code == GOOD, text
     assert text.startswith(f"Night {NIGHT}: 1 SUT\n")
 
 
 def test_control_characters_in_a_reason_are_escaped(tmp_path: Path) -> None:
     results, verdicts = judged("drift", LATENCY, reason="\x1b[2Jall is well")().write(tmp_path)
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED
     assert "\x1b" not in text
     assert r"\x1b[2Jall is well" in text
@@ -372,13 +374,13 @@ def test_control_characters_in_a_reason_are_escaped(tmp_path: Path) -> None:
 
 def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, text = gate(results, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--output", tmp_path / "out")
     assert code == GOOD, text
     assert "No Metric Contradicts Another               2       0        0" in text
     assert "Every Metric Within Limits                  0       0        2" in text
     judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
     assert {item["sut"] for item in judged["verdicts"]} == {"sut1", "sut2"}
-    code, text = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
+    code, text = gate("--results", results, "--output", tmp_path / "out", "--night", "2026-01-03")
     assert code == BAD_INPUT
     assert "2026-01-03" in text
 
@@ -392,7 +394,7 @@ def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
 ], ids=["no such SUT", "no such testbed", "another night", "no inventory", "no gates"])  # fmt: skip
 def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
     assert code == BAD_INPUT, text
     assert wanted in text
     assert "Traceback" not in text
@@ -405,7 +407,7 @@ def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path)
 def test_verdicts_that_judge_nothing_are_refused(given: list[object], wanted: str, tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     verdicts.write_text(json.dumps({"verdicts": given, "answers": []}), encoding="utf-8")
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == BAD_INPUT
     assert wanted in text
 
@@ -413,10 +415,10 @@ def test_verdicts_that_judge_nothing_are_refused(given: list[object], wanted: st
 def test_output_inside_the_results_is_refused(tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     before = sorted(results.rglob("*"))
-    code, text = gate(results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
     assert code == BAD_INPUT
     assert "is inside the results; choose another --output" in text
-    assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
+    assert gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
     assert sorted(results.rglob("*")) == before
 
 
@@ -425,7 +427,7 @@ def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) ->
     """CI would take yesterday's for the answer."""
     results, verdicts = good_case().write(tmp_path)
     (tmp_path / "out" / name).mkdir(parents=True)
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == ENVIRONMENT, text
     assert f"cannot write {tmp_path / 'out' / name}: Is a directory" in text
 
@@ -436,7 +438,7 @@ def test_files_of_an_earlier_night_are_replaced_though_they_are_read_only(tmp_pa
     for name in OUTPUTS:
         (tmp_path / "out" / name).write_text("yesterday", encoding="utf-8")
         (tmp_path / "out" / name).chmod(0o444)
-    assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
+    assert gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
     assert [name for name in OUTPUTS if "yesterday" in (tmp_path / "out" / name).read_text(encoding="utf-8")] == []
 
 
@@ -453,14 +455,14 @@ def test_robot_framework_that_does_not_write_a_file_is_an_error(
         return code
 
     monkeypatch.setattr(module, "run", loses)
-    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == ENVIRONMENT, text
     assert f"xunit.xml cannot be written to {tmp_path / 'out'}" in text
 
 
 def test_a_full_disk_is_named_without_a_traceback(tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
-    words = ["gate", str(results), "--verdicts", str(verdicts), "--output", str(tmp_path / "out")]
+    words = ["gate", "--results", str(results), "--verdicts", str(verdicts), "--output", str(tmp_path / "out")]
     limited = ["/bin/bash", "-c", 'ulimit -f 100; exec "$@"', "bash", sys.executable, "-m", "calibration.cli", *words]
     ended = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == ENVIRONMENT, ended.stderr
@@ -486,7 +488,9 @@ def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
     )
     (tmp_path / "own.robot").write_text(OWN, encoding="utf-8")
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, text = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    code, text = gate(
+        "--results", results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out"
+    )
     assert code == VERDICT_FAILED, text
     named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
     assert f"  {named}\n      quick != nightly" in text
@@ -513,7 +517,7 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
     results, verdicts = good_case("sut1").write(tmp_path)
     out = tmp_path / "out"
-    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", out)
+    code, said = gate("--results", results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", out)
     assert code == VERDICT_FAILED, said
     assert "\nFailed\n  One: \n      broken (and " in said
     written = {"log": None, "report": None, "xunit": "again.xml", "outputdir": out, "stdout": StringIO()}
@@ -560,7 +564,7 @@ def test_an_unreadable_suite_is_bad_input(text: str, wanted: str, tmp_path: Path
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
     results, verdicts = good_case().write(tmp_path)
     code, message = gate(
-        results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out"
+        "--results", results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out"
     )
     assert code == BAD_INPUT, message
     assert wanted in message

@@ -212,7 +212,7 @@ def gate(
     stand = Stand(*answers)
     monkeypatch.setattr(quick, "Sentry", stand)
     output = results.parent / "gate"
-    ended = command("gate", results, "--quick", "--output", output, *options)
+    ended = command("gate", "--results", results, "--quick", "--output", output, *options)
     found = {}
     for case in ET.parse(output / "xunit.xml").iter("testcase"):  # noqa: S314 - the file was written here
         failure, skipped = case.find("failure"), case.find("skipped")
@@ -390,7 +390,7 @@ def test_without_an_accepted_run_nothing_is_decided(tmp_path: Path, monkeypatch:
 def test_results_that_do_not_exist_are_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand([made()])
     monkeypatch.setattr(quick, "Sentry", stand)
-    ended = command("gate", tmp_path / "nowhere", "--quick", "--output", tmp_path / "gate")
+    ended = command("gate", "--results", tmp_path / "nowhere", "--quick", "--output", tmp_path / "gate")
     assert ended.code == BAD_INPUT
     assert f"no directory of results at {tmp_path / 'nowhere'}" in ended.said
     assert stand.asked == []
@@ -409,13 +409,13 @@ def test_tolerances_of_the_lab_widen_the_change_that_matters(results: Path, monk
     assert gate(monkeypatch, results, [made(latency(1.08))])[0].code == GOOD
     (results / "references" / "tolerances.yml").write_text("- metrics: 7\n", encoding="utf-8")
     monkeypatch.setattr(quick, "Sentry", Stand([made()]))
-    assert command("gate", results, "--quick", "--output", results.parent / "other").code == BAD_INPUT
+    assert command("gate", "--results", results, "--quick", "--output", results.parent / "other").code == BAD_INPUT
 
 
 def test_an_unreadable_baseline_is_bad_input(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (results / "references" / "baselines" / "sut" / "testbed1" / "sut1.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(quick, "Sentry", Stand([made()]))
-    ended = command("gate", results, "--quick", "--output", results.parent / "gate")
+    ended = command("gate", "--results", results, "--quick", "--output", results.parent / "gate")
     assert ended.code == BAD_INPUT, ended.said
     assert "references/baselines/sut/testbed1/sut1.json: " in ended.said
 
@@ -441,7 +441,7 @@ def test_a_gate_that_ends_early_leaves_no_answer_of_an_earlier_one(
 ) -> None:
     assert gate(monkeypatch, results, [made()])[0].code == GOOD
     monkeypatch.setattr(quick, "Sentry", Stand())
-    assert command("gate", results, "--quick", "--output", results.parent / "gate").code == ENVIRONMENT
+    assert command("gate", "--results", results, "--quick", "--output", results.parent / "gate").code == ENVIRONMENT
     assert list((results.parent / "gate").iterdir()) == []
 
 
@@ -509,7 +509,7 @@ def test_the_operator_says_how_many_are_measured_at_once(
     (["--forks", "1"], "--inventory, --limit, --forks and -e need --quick"),
 ])  # fmt: skip
 def test_options_of_the_other_gate_are_refused(options: list[str], wanted: str, results: Path) -> None:
-    ended = command("gate", results, *options)
+    ended = command("gate", "--results", results, *options)
     assert ended.code == BAD_INPUT
     assert wanted in ended.said
 

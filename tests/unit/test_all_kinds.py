@@ -256,9 +256,9 @@ LINEAR: Final[dict[str, Callable[[Made], object]]] = {
     "show": command("show", "RUN"),
     "text": command("report", "RUN", "--text"),
     "compare": command("compare", "RUN", "RUN"),
-    "judge": command("judge", "RESULTS"),
-    "OpenMetrics": command("export", "openmetrics", "RESULTS"),
-    "line protocol": command("export", "influx", "RESULTS"),
+    "judge": command("judge", "--results", "RESULTS"),
+    "OpenMetrics": command("export", "openmetrics", "--results", "RESULTS"),
+    "line protocol": command("export", "influx", "--results", "RESULTS"),
 }
 
 

@@ -246,7 +246,7 @@ def test_states_are_of_the_newest_night(text: str) -> None:
 def test_an_invalid_metric_is_left_out_with_its_reason(results: Path, text: str) -> None:
     assert 'calibration_idle_latency_seconds{sut="s1",testbed="t1"}' in text
     assert 'calibration_idle_latency_seconds{testbed="t1",sut="s2"}' not in text
-    ended = called("export", "openmetrics", results)
+    ended = called("export", "openmetrics", "--results", results)
     assert ended.exit_code == 0
     assert ended.stderr == f"t1/s2/{run_id(2)}: idle_latency.latency_ns left out: the pages lie in node 1\n"
     assert ended.stdout == text
@@ -399,8 +399,8 @@ def test_labels_and_help_are_escaped() -> None:
 
 def test_results_without_a_run_are_an_empty_export(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    assert called("export", "openmetrics", tmp_path / "results").stdout == "# EOF\n"
-    assert called("export", "influx", tmp_path / "results").stdout == ""
+    assert called("export", "openmetrics", "--results", tmp_path / "results").stdout == "# EOF\n"
+    assert called("export", "influx", "--results", tmp_path / "results").stdout == ""
     assert write_parquet(tmp_path / "results", tmp_path / "h.parquet") == 0
     assert parquet.read_schema(tmp_path / "h.parquet").names == [column.name for column in COLUMNS]
 
@@ -423,7 +423,7 @@ def test_a_file_is_replaced_when_the_export_is_complete(
         return original(self, target)
 
     monkeypatch.setattr(Path, "replace", replace)
-    assert called("export", form, results, "-o", path).exit_code == 0
+    assert called("export", form, "--results", results, "-o", path).exit_code == 0
     assert path.stat().st_size > 1000
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
     assert seen
@@ -436,10 +436,10 @@ def test_a_file_that_cannot_be_written_stays(
 ) -> None:
     path = tmp_path / "calibration.prom"
     path.write_text("before")
-    called("export", form, results, "-o", tmp_path / "fills.index")
+    called("export", form, "--results", results, "-o", tmp_path / "fills.index")
     (tmp_path / "fills.index").unlink()
     file_size_limit(4096)
-    ended = called("export", form, results, "-o", path)
+    ended = called("export", form, "--results", results, "-o", path)
     assert isinstance(ended.exception, EnvironmentLacksError)
     assert str(ended.exception).startswith(f"cannot write {path}: ")
     assert path.read_text() == "before"
@@ -447,8 +447,8 @@ def test_a_file_that_cannot_be_written_stays(
 
 
 def test_wrong_options_are_refused(results: Path) -> None:
-    assert "parquet needs -o FILE" in called("export", "parquet", results).stderr
-    refused = called("export", "openmetrics", results, "--since", "2026-01-30")
+    assert "parquet needs -o FILE" in called("export", "parquet", "--results", results).stderr
+    refused = called("export", "openmetrics", "--results", results, "--since", "2026-01-30")
     assert "--since goes with influx, not with openmetrics" in refused.stderr
 
 
@@ -509,7 +509,7 @@ def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Pat
         f'reporting-disabled = true\nbind-address = "127.0.0.1:{other}"\n[meta]\ndir = "{tmp_path}/meta"\n'
         f'[data]\ndir = "{tmp_path}/data"\nwal-dir = "{tmp_path}/wal"\n[http]\nbind-address = "127.0.0.1:{port}"\n'
     )
-    lines = called("export", "influx", results).stdout
+    lines = called("export", "influx", "--results", results).stdout
     expected = {}
     for document in documents(results):
         for name, value, unit, started in stored(document):
@@ -550,7 +550,7 @@ def test_influx_since_a_night_has_only_later_ones(results: Path) -> None:
     count = dict.fromkeys(range(3), 0)
     for document in documents(results):
         count[(datetime.fromisoformat(document["run"]["started_at"]) - FIRST).days] += len(list(stored(document)))
-    later = called("export", "influx", results, "--since", f"{FIRST + timedelta(days=1):%Y-%m-%d}")
+    later = called("export", "influx", "--results", results, "--since", f"{FIRST + timedelta(days=1):%Y-%m-%d}")
     assert len(later.stdout.splitlines()) == count[1] + count[2]
     assert f"t1/s2/{run_id(2)}: idle_latency.latency_ns left out: the pages lie in node 1" in later.stderr
 
@@ -565,7 +565,7 @@ def test_what_cannot_be_named_or_dated_is_left_out_with_the_reason(results: Path
     directory.mkdir(parents=True)
     (directory / RUN).write_text(json.dumps(document))
     for form in ("openmetrics", "influx"):
-        ended = called("export", form, tmp_path / "results")
+        ended = called("export", form, "--results", tmp_path / "results")
         place = f"t1/s1/{document['run']['id']}"
         assert sorted(ended.stderr.splitlines()) == sorted(
             [
@@ -659,7 +659,7 @@ def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: P
         ("0003", "complete", False),
         ("0004", "incomplete", False),
     }
-    found = samples(read_openmetrics(called("export", "openmetrics", tmp_path / "results").stdout))
+    found = samples(read_openmetrics(called("export", "openmetrics", "--results", tmp_path / "results").stdout))
     assert len([name for name, _ in found if name == "calibration_idle_latency_seconds"]) == 1
     newest = datetime(2026, 1, 30, 2, tzinfo=UTC).timestamp()  # the last night's run has none
     assert {value for (name, _), value in found.items() if name == TIME} == {newest}

@@ -79,32 +79,45 @@ def shown(*verdicts: NightVerdict, everything: bool = False) -> str:
 
 def test_exit_code_and_json_follow_the_verdicts(results: Path) -> None:
     stored(results, noise(14, 80.0))
-    good = called("judge", results, "--json")
+    good = called("judge", "--results", results, "--json")
     assert good.exit_code == 0
     found = json.loads(good.output)
     assert found["night"] == night_of(13).isoformat()
     assert {item["outcome"] for item in found["verdicts"]} == {"pass", "no_reference"}
     stored(results, noise(13, 80.0), sut="t2")
-    bad = called("judge", results, "--json")
+    bad = called("judge", "--results", results, "--json")
     assert bad.exit_code == 1
     assert [
         (item["sut"], item["check"]) for item in json.loads(bad.output)["verdicts"] if item["outcome"] == "fail"
     ] == [("t2", "missing")]
-    assert called("judge", results).exit_code == 1
-    assert called("judge", results, "--sut", "lab/t1").exit_code == 0
-    assert called("judge", results, "--sut", "lab/t2").exit_code == 1
-    assert called("judge", results, "--night", night_of(12)).exit_code == 0
+    assert called("judge", "--results", results).exit_code == 1
+    assert called("judge", "--results", results, "--sut", "lab/t1").exit_code == 0
+    assert called("judge", "--results", results, "--sut", "lab/t2").exit_code == 1
+    assert called("judge", "--results", results, "--night", night_of(12)).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("judge",), ("gate",), ("export", "openmetrics")])
+def test_results_as_an_argument_are_those_of_the_option(results: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    stored(results, noise(14, 80.0))
+    more = ("--output", tmp_path / "gate") if words == ("gate",) else ()
+    ended = called(*words, results, *more)
+    assert (ended.exit_code, ended.output) == (0, called(*words, "--results", results, *more).output)
+    twice = called(*words, results, "--results", results, *more)
+    assert twice.exit_code == 2
+    assert f"results given twice, as {results} and as --results {results}" in twice.output
+    assert f"Usage: calibration {words[0]} [OPTIONS]" in called(words[0], "--help").output
+    assert "RESULTS" not in called(words[0], "--help").output
 
 
 def test_unknown_nights_and_suts_are_bad_input(results: Path) -> None:
     stored(results, [80.0])
-    assert called("judge", results, "--night", "yesterday").exit_code == 2
-    unknown = called("judge", results, "--night", "2020-01-01")
+    assert called("judge", "--results", results, "--night", "yesterday").exit_code == 2
+    unknown = called("judge", "--results", results, "--night", "2020-01-01")
     assert isinstance(unknown.exception, InputError)
     assert "the newest night is 2026-01-01" in str(unknown.exception)
-    nobody = called("judge", results, "--sut", "lab/t7")
+    nobody = called("judge", "--results", results, "--sut", "lab/t7")
     assert "unknown SUT 'lab/t7', did you mean lab/t1?" in str(nobody.exception)
-    nowhere = called("judge", results / "none")
+    nowhere = called("judge", "--results", results / "none")
     assert isinstance(nowhere.exception, InputError)
 
 
@@ -113,7 +126,7 @@ def test_unreadable_waivers_fail_every_sut(results: Path) -> None:
         stored(results, [80.0], sut=sut)
     (results / FILE).parent.mkdir()
     (results / FILE).write_text("- {testbed: lab}\n", encoding="utf-8")
-    done = called("judge", results)
+    done = called("judge", "--results", results)
     assert done.exit_code == 1
     said = f"cannot read {FILE}: line 1, waiver 1: sut: Field required (5 more)"
     for sut in ("t1", "t2"):

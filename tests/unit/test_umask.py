@@ -24,7 +24,10 @@ def test_files_of_a_command_are_not_writable_by_everybody(tmp_path: Path, umask:
     results = tmp_path / "results"
     stored(results, noise(3))
     theirs = set(tmp_path.rglob("*"))
-    for words in (["judge", results], ["export", "parquet", results, "-o", tmp_path / "x.parquet"]):
+    for words in (
+        ["judge", "--results", results],
+        ["export", "parquet", "--results", results, "-o", tmp_path / "x.parquet"],
+    ):
         ended = calibration(*map(str, words))
         assert ended.code in {0, 1}, ended.said
     files = set(tmp_path.rglob("*")) - theirs
