@@ -315,6 +315,17 @@ def _chases(document: dict[str, Any], step: Step) -> None:
     document["result"]["points"] = [{**recorded, "cpu": int(cpu), "nodes": [int(node)]} for cpu, node in places]
 
 
+def _ladder(document: dict[str, Any], step: Step) -> None:
+    """Give each point the CPUs and nodes that were asked for, once for each copy."""
+    places = [at.split("@") for at in options(step, "at")]
+    points = {(one["order"], one["size_bytes"], one["stride_bytes"]): one for one in document["result"]["points"]}
+    document["result"]["points"] = [
+        {**point, "cpu": int(cpu), "nodes": [int(node) for node in nodes.split("+")], "copies": len(places)}
+        for point in points.values()
+        for cpu, nodes in places
+    ]
+
+
 def _traffic(document: dict[str, Any], step: Step) -> None:
     groups = options(step, "group")
     points = document["result"]["points"]
@@ -380,6 +391,7 @@ SHORT = {"c2c_matrix", "loaded_latency"}
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter, "wakeup": _wakeups, "firmware": _firmware, "core_frequency": _frequency,
+    "latency_ladder": _ladder,
     "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
     "bandwidth_scaling": _traffic, "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
     "sustained_bandwidth": _traffic, "bandwidth_ladder": _traffic, "traffic_shape": _traffic, "loaded_latency": _loaded,

@@ -59,6 +59,17 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
     return f"{value:.{decimals}f}"
 
 
+RATES = ((3600.0, "per second"), (60.0, "per minute"), (1.0, "per hour"))
+"""Units of rates with their sizes in events per hour."""
+
+
+def rate(per_hour: float) -> str:
+    """Return a rate per second, minute or hour with three digits, without trailing zeros."""
+    scale, unit = fitting(per_hour, RATES)
+    shown = significant(per_hour / scale, 3)
+    return f"{shown.rstrip('0').rstrip('.') if '.' in shown else shown} {unit}"
+
+
 def table_value(value: float | None, unit: str) -> str:
     """Return a value as in tables: one decimal for ns and MB/s, like Intel MLC, else four digits.
 
@@ -174,6 +185,8 @@ def measured(value: float | None, unit: str) -> str:
         return percent(value, 3)
     if unit == "Hz":
         return frequency(value)
+    if unit == "per hour":
+        return rate(value)
     if unit == "ns" and abs(value) >= LONG_NS:
         return time_ns(value, DIGITS)
     return f"{table_value(value, unit)} {unit}"
@@ -208,6 +221,8 @@ def _scale(shown: Shown) -> tuple[float, str]:
         return 1000, "GB/s"
     if shown.unit == "Hz" and size >= 1e6:
         return (1e9, "GHz") if size >= 1e9 else (1e6, "MHz")
+    if shown.unit == "per hour":
+        return fitting(size, RATES)
     return (0.01, "%") if shown.unit == "fraction" else (1, shown.unit)
 
 

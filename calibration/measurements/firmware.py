@@ -109,7 +109,8 @@ class FirmwareValues(Values):
         """The result in one line; ``None`` without an instrument."""
         if self.max_gap_ns is None or self.rate_per_hour is None:
             return None
-        return f"firmware: {self.max_gap_ns / 1e3:.0f} µs at most, {_plain(self.rate_per_hour.value)} per hour"
+        longest = units.time_ns(self.max_gap_ns)
+        return f"hardware latency: at most {longest}, {units.rate(self.rate_per_hour.value)}"
 
 
 class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
@@ -124,7 +125,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
-            record=Record("firmware_gap", "Longest gap with interrupts off"),
+            record=Record("firmware_gap", "Worst hardware latency"),
         ),
         MetricRow(
             "firmware.rate_per_hour",
@@ -183,20 +184,17 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         for values in measured:
             rate, headline = values.rate_per_hour, values.headline
             if headline is None or rate is None or values.observed_s is None:
-                yield f"Gaps with interrupts off were not measured: {values.refused}."
+                yield f"Hardware latency not measured: {values.refused}."
                 continue
             yield f"{headline.capitalize()}."
-            low, high = map(_plain, rate.interval)
+            ends = units.measured_interval(rate.interval, "per hour")
             gap, confidence = units.exact_time_ns(values.threshold_ns or 0.0), units.percent(POISSON_CONFIDENCE)
             if values.gaps:
-                yield (
-                    f"CPU {rate.cpu} had most gaps longer than {gap}: {low} to {high} per hour with "
-                    f"{confidence} confidence."
-                )
+                yield (f"CPU {rate.cpu} had most of more than {gap}: {ends} with {confidence} confidence.")
             else:
                 yield (
-                    f"No gap longer than {gap} was seen in {units.duration(values.observed_s)}: at most {high} per "
-                    f"hour with {confidence} confidence."
+                    f"None of more than {gap} in {units.duration(values.observed_s)}: at most "
+                    f"{units.rate(rate.interval[1])} with {confidence} confidence."
                 )
 
     def metrics(self, values: FirmwareValues) -> Iterator[Metric]:
@@ -204,19 +202,14 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         if values.max_gap_ns is None or values.rate_per_hour is None or values.observed_s is None:
             return
         seen = f"in {values.observed_s:.0f} s"
-        yield self.metric("max_gap_ns", f"Longest gap with interrupts off {seen}", values.max_gap_ns)
+        yield self.metric("max_gap_ns", f"Worst hardware latency {seen}", values.max_gap_ns)
         yield self.metric(
             "rate_per_hour",
-            f"Gaps with interrupts off per hour, seen {seen}",
+            f"Hardware latency events {seen}",
             values.rate_per_hour.value,
             interval=values.rate_per_hour.interval,
             coverage=POISSON_CONFIDENCE,
         )
-
-
-def _plain(rate: float) -> str:
-    """Return a rate with three digits at least, without trailing zeros or an exponent."""
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _floor(cpu: FirmwareCpu) -> FloorCpu:

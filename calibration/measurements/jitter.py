@@ -305,17 +305,20 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             gap = units.time_ns(longest.gaps.max_ns)
             if len(cpus) == 1:
                 yield (
-                    f"CPU {longest.cpu} ({word}) loses {units.percent(lost[0])} of its time; the longest gap in "
-                    f"{longest.gaps.wall_s:.0f} s was {gap}."
+                    f"CPU {longest.cpu} ({word}) loses {units.percent(lost[0])} of its time; longest interruption in "
+                    f"{longest.gaps.wall_s:.0f} s: {gap}."
                 )
             else:
+                shares = list(dict.fromkeys(map(units.percent, (lost[0], lost[-1]))))
+                middle = f", median {units.percent(median(lost))}" if len(shares) > 1 else ""
                 yield (
-                    f"{len(cpus)} CPUs ({word}) lose {units.percent(lost[0])} to {units.percent(lost[-1])} of their "
-                    f"time, median {units.percent(median(lost))}; the longest gap was {gap}, on CPU {longest.cpu}."
+                    f"{len(cpus)} CPUs ({word}) lose {' to '.join(shares)} of their time{middle}; longest "
+                    f"interruption {gap}, on CPU {longest.cpu}."
                 )
             if ticks := [period for values in cpus for period in values.gaps.periods]:
                 tick = max(ticks, key=lambda period: period.share_of_gaps or 0)
-                yield f"A timer of {units.frequency(tick.hz)} makes {units.percent(tick.share_of_gaps)} of the gaps."
+                rate, share = f"{tick.hz:.3g} Hz", units.percent(tick.share_of_gaps)
+                yield f"The {rate} timer causes {share} of the interruptions."
 
     def metrics(self, values: JitterValues) -> Iterator[Metric]:
         """Yield the typical spread per interval, the longest gap and the share of time lost."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from calibration.base import units
+from calibration.base.cpulists import format_cpulist
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
@@ -435,12 +436,17 @@ def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | Non
 
 
 def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
-    """Yield a flag if the unloaded latency changed during the sweep."""
+    """Yield a flag if the unloaded latency changed during the sweep, on any probe."""
+    changes: dict[int, float] = {}
     for point in zero_load:
         moments = (point.windows_ns_start, point.windows_ns_middle, point.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # an interrupted sweep lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
-            yield flag("DRIFT", f"CPU {point.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
+            changes[point.cpu] = change
+    if changes:
+        ends = dict.fromkeys(f"{pick(changes.values()) * 100:.1f}" for pick in (min, max))
+        reason = f"CPU {format_cpulist(changes)}: latency without load moved by {' to '.join(ends)} % during the sweep"
+        yield flag("DRIFT", reason)
 
 
 def load_shape(settings: LoadedSettings, kept: ShapeReference | None) -> dict[str, object]:

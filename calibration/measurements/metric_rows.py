@@ -115,6 +115,10 @@ LABEL: Final = re.compile(r"\{(\w+)(?::(=?)([^{}]*))?\}")
 """A label in the form of a name: ``{cpu}``, a number; ``{order:fill|spread}``, what matches the expression;
 ``{memory_node:=cpu_node}``, the same as another label."""
 
+PLACES: Final = frozenset({"cpu", "cpu_node", "memory_node", "reader_node", "writer_node"})
+"""Labels that say where a metric was measured. One quantity has a value in each place; other labels, such as levels and
+numbers of threads, distinguish quantities."""
+
 CACHES: Final = ("L1", "L2", "L3", "L4")
 """Levels of caches that have metrics."""
 
@@ -186,6 +190,13 @@ class MetricRow:
         """Return the labels of the metric *name*; ``None`` if its name has another form."""
         found = self.pattern.fullmatch(name)
         return None if found is None else found.groupdict()
+
+    def quantity(self, name: str) -> tuple[str, ...]:
+        """Return what the metrics *name* and its like in other places have in common; *name* if it has another form."""
+        labels = self.labels(name)
+        if labels is None:
+            return (name,)
+        return (self.name, *(value for label, value in labels.items() if label not in PLACES))
 
 
 latency = partial(MetricRow, unit="ns", better="lower", tolerance=LATENCY_REPEATS, depends=MEMORY_LOADS)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measured sections of a page: each answers its question in a sentence, with a table."""
 
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.base.trust import Trust
 from calibration.context.population import UnknownPopulation
-from calibration.measurements import registry
+from calibration.measurements import registry, row_of
 from calibration.measurements.base import Metric
 from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
@@ -17,8 +17,8 @@ from calibration.report.headlines import is_local, peaks_of
 from calibration.report.story import trust_word
 from calibration.results.model import Measurement, RecordMetric, RunDocument
 
-MAX_FAMILY: Final = 8
-"""Of more metrics than this that differ only in a number, a table shows the lowest and the highest."""
+MAX_ALIKE: Final = 4
+"""Of more metrics than this that differ only in their place, a table shows the lowest and the highest."""
 
 MAX_ROWS: Final = 8
 """Rows of a kind in its section's table, and of those that its file calls ``brief``; the rest is folded."""
@@ -37,7 +37,7 @@ class SectionRow(NamedTuple):
 
 
 def rows(document: RunDocument, kind: str) -> list[SectionRow]:
-    """Return the rows of *kind*: every metric, or the extremes of a large family.
+    """Return the rows of *kind*: every metric, or of many that differ only in their place the extremes.
 
     A maximum that equals the peak is omitted: no setting of the search exceeded it.
     """
@@ -48,20 +48,25 @@ def rows(document: RunDocument, kind: str) -> list[SectionRow]:
         if isinstance(measurement.values, PeakValues)
         for name, mix in measurement.values.mixes.items()
     }
-    families: dict[str, list[tuple[Measurement, Metric]]] = {}
-    for measurement in document.measurements:
-        for metric in measurement.metrics() if measurement.kind == kind else ():
-            if (metric.name, metric.value) not in peaks:
-                families.setdefault(re.sub(r"\d+", "#", metric.name), []).append((measurement, metric))
-    return [row for family in families.values() for row in _rows(family, failed)]
+    found = [
+        (measurement, metric)
+        for measurement in document.measurements
+        for metric in (measurement.metrics() if measurement.kind == kind else ())
+        if (metric.name, metric.value) not in peaks
+    ]
+    groups = grouped((row_of(pair[1].name).quantity(pair[1].name), pair) for pair in found)
+    return [row for alike in groups.values() for row in _rows(alike, failed)]
 
 
-def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[SectionRow]:
-    """Yield the rows of *family*: one per metric, or the lowest and the highest of many."""
-    shown = [(*pair, "") for pair in family]
-    if len(family) > MAX_FAMILY:
-        ordered = sorted(family, key=lambda pair: pair[1].value)
-        shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
+def _rows(alike: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[SectionRow]:
+    """Yield the rows of metrics that differ only in their place: one per metric, or the lowest and the highest."""
+    shown = [(*pair, "") for pair in alike]
+    if len(alike) > MAX_ALIKE:
+        ordered = sorted(alike, key=lambda pair: pair[1].value)
+        (_, low), (_, high) = ordered[0], ordered[-1]
+        shown = [(*ordered[0], f" (lowest of {len(alike)})"), (*ordered[-1], f" (highest of {len(alike)})")]
+        if (units.headline(low), units.plus_minus(low)) == (units.headline(high), units.plus_minus(high)):
+            shown = [(*ordered[0], f" (the same on all {len(alike)})")]
     for measurement, metric, which in shown:
         trust, reason = measurement.trust_in(metric)
         yield SectionRow(

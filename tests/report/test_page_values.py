@@ -17,10 +17,10 @@ from docutils import nodes
 from calibration.base import units
 from calibration.base.statistics import MIN_COVERAGE
 from calibration.context.loader import load
-from calibration.measurements import declaration
+from calibration.measurements import declaration, row_of
 from calibration.measurements.base import Metric
 from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.report.sections import MAX_FAMILY
+from calibration.report.sections import MAX_ALIKE
 from calibration.results.model import RunDocument
 from tests.recorded import read, read_whole
 from tests.report.made_counts import counted_document
@@ -57,6 +57,7 @@ DOCUMENTS = {
 SCALES = {
     "ns": ("ns", 1.0), "µs": ("ns", 1e3), "ms": ("ns", 1e6), "s": ("ns", 1e9), "MHz": ("Hz", 1e6), "GHz": ("Hz", 1e9),
     "MB/s": ("MB/s", 1.0), "GB/s": ("MB/s", 1e3), "%": ("fraction", 0.01),
+    "per second": ("per hour", 3600.0), "per minute": ("per hour", 60.0),
 }  # fmt: skip
 """What a unit on a page is of which unit of the document."""
 
@@ -107,13 +108,13 @@ def test_the_tables_have_every_metric_with_unit_and_half_width(name: str) -> Non
     ]
     rows = [row for _, table in tables(tree) if table[0] == ["Metric", "Value", "±", "Trust"] for row in table[1:]]
     assert rows
-    families = Counter(re.sub(r"\d+", "#", metric.name) for metric in metrics)
+    places = Counter(row_of(metric.name).quantity(metric.name) for metric in metrics)
     shown = {row[0] for row in rows}
     for metric in metrics:
-        many = families[re.sub(r"\d+", "#", metric.name)] > MAX_FAMILY
+        many = places[row_of(metric.name).quantity(metric.name)] > MAX_ALIKE
         assert many or metric.title in shown or metric.name.startswith("max_bandwidth."), metric
     for title, value, plus_minus, _ in rows:
-        of = re.sub(r" \((?:lowest|highest) of \d+\)$", "", title)
+        of = re.sub(r" \((?:(?:lowest|highest) of|the same on all) \d+\)$", "", title)
         found = [metric for metric in metrics if metric.title == of and shows(value, metric.value, metric.unit)]
         assert found, (title, value)
         assert plus_minus in {half_width(item) for item in found}, title

@@ -68,22 +68,22 @@ def metrics(values: FirmwareValues) -> dict[str, Any]:
 
 def test_none_seen_is_an_upper_bound_and_not_zero() -> None:
     values = values_of(result(gaps(1800.0), gaps(3600.0)))
-    assert values.headline == "firmware: 10 µs at most, 0 per hour"
+    assert values.headline == "hardware latency: at most 10.0 µs, 0 per hour"
     assert values.max_gap_ns == 10_000
     assert values.rate_per_hour is not None
     # The rule of three, by the CPU that was observed for half an hour.
     assert (values.rate_per_hour.cpu, values.rate_per_hour.value) == (1, 0.0)
     assert values.rate_per_hour.interval == pytest.approx((0.0, -2 * log(0.05)))
     assert list(MEASUREMENT.summary([values])) == [
-        "Firmware: 10 µs at most, 0 per hour.",
-        "No gap longer than 10 µs was seen in 30 min 0 s: at most 5.99 per hour with 95 % confidence.",
+        "Hardware latency: at most 10.0 µs, 0 per hour.",
+        "None of more than 10 µs in 30 min 0 s: at most 5.99 per hour with 95 % confidence.",
     ]
 
 
 def test_rate_is_by_observed_time_of_the_worst_cpu() -> None:
     # Two gaps in a quarter of an hour are more per hour than three in a whole one.
     values = values_of(result(gaps(3600.0, 12e3, 13e3, 250e3), gaps(900.0, 30e3, 20e3)))
-    assert values.headline == "firmware: 250 µs at most, 8 per hour"
+    assert values.headline == "hardware latency: at most 250 µs, 8 per hour"
     assert values.rate_per_hour is not None
     assert values.rate_per_hour.cpu == 2
     assert values.rate_per_hour.interval == pytest.approx((4 * 0.24221, 4 * 7.22469), rel=1e-4)

@@ -911,6 +911,16 @@ def test_finds_temporary_drift() -> None:
         assert ("DRIFT" in codes(parsed)) == flagged
 
 
+def test_drift_of_many_probes_is_one_flag() -> None:
+    raw = read("loaded_latency")
+    (zero,) = raw["result"]["zero_load"]
+    moved = {"windows_ns_start": [100.0], "windows_ns_middle": [110.0], "windows_ns_end": [100.0]}
+    more = {**zero, **moved, "windows_ns_middle": [105.0]}
+    raw["result"]["zero_load"] = [{**zero, **moved, "cpu": 1}, {**more, "cpu": 2}, {**more, "cpu": 3}]
+    reasons = [flag.reason for flag in one("loaded_latency", raw).flags if flag.code == "DRIFT"]
+    assert reasons == ["CPU 1-3: latency without load moved by 5.0 to 10.0 % during the sweep"]
+
+
 def test_scaling_by_number_of_threads() -> None:
     raw = read("bandwidth_scaling")
     for point in points(raw):

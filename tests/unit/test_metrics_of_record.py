@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.base.validity import flag, validity
+from calibration.measurements import row_of
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import RECORD_SHARE, LoadedLatencyValues
 from calibration.results.cross_checks import cross_checks
@@ -98,3 +99,16 @@ def test_repeated_measurements_are_checked_against_the_metric_of_record(document
         assert check.difference == pytest.approx(check.figure.value / check.other.value - 1)
         assert check.difference_interval is not None
         assert check.difference_interval[0] < check.difference < check.difference_interval[1]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ("latency_ladder.L1.latency_ns", "latency_ladder.L3.latency_ns", False),
+    ("bandwidth_scaling.fill.1.bandwidth_mb_s", "bandwidth_scaling.fill.64.bandwidth_mb_s", False),
+    ("loaded_latency.0.latency_ns", "loaded_latency.300.latency_ns", False),
+    ("latency_matrix.0.0.latency_ns", "latency_matrix.0.1.latency_ns", False),
+    ("latency_matrix.0.0.latency_ns", "latency_matrix.1.1.latency_ns", True),
+    ("jitter.cpu1.gaps.max_ns", "jitter.cpu127.gaps.max_ns", True),
+    ("old_kind.1", "old_kind.2", False),
+])  # fmt: skip
+def test_extremes_are_of_one_quantity_in_many_places(one: str, other: str, same: bool) -> None:
+    assert (row_of(one).quantity(one) == row_of(other).quantity(other)) == same
