@@ -215,7 +215,7 @@ def answer_of(nights: JudgedNights, sut: Sut) -> Answer:
     state = state_of(verdicts)
     worst, others = _worst(nights, state, verdicts)
     run_id, profile = (None, None) if run is None else (run.run_id, run.profile)
-    sharpness, measured = _measured(verdicts, nights.history.headlines.get(sut, ()), profile)
+    sharpness, measured = _measured(state, verdicts, nights.history.headlines.get(sut, ()), profile)
     todo, command = _todo(sut, state, worst, len(runs))
     if todo is None or (state == "no_baseline" and profile == "quick"):
         todo, command = _sharper(sharpness, profile) or (todo, command)
@@ -252,11 +252,7 @@ def state_of(verdicts: Sequence[NightVerdict]) -> State:
         return "faulty" if all(verdict.check in OF_THE_MEASUREMENT for verdict in failed) else "fails"
     if not any(limit.outcome in {"pass", "noted"} for limit in limits):
         return "no_baseline"
-    return "changed" if any(_better(verdict) for verdict in verdicts) else "as_accepted"
-
-
-def _better(verdict: NightVerdict) -> bool:
-    return verdict.outcome == "noted" and verdict.reason.endswith("; better")
+    return "changed" if any(verdict.better for verdict in verdicts) else "as_accepted"
 
 
 def _worst(nights: JudgedNights, state: State, verdicts: Sequence[NightVerdict]) -> tuple[NightVerdict | None, int]:
@@ -265,7 +261,7 @@ def _worst(nights: JudgedNights, state: State, verdicts: Sequence[NightVerdict])
     if state == "fails":
         alike = [verdict for verdict in alike if verdict.check not in OF_THE_MEASUREMENT]
     if state == "changed":
-        alike = [verdict for verdict in verdicts if _better(verdict)]
+        alike = [verdict for verdict in verdicts if verdict.better]
     if not alike:
         return None, 0
     worst = min(alike, key=lambda verdict: failure_order(nights, verdict))
@@ -281,9 +277,11 @@ def _what(nights: JudgedNights, state: State, worst: NightVerdict | None, measur
 
 
 def _measured(
-    verdicts: Sequence[NightVerdict], headlines: Sequence[Headline], profile: str | None
+    state: State, verdicts: Sequence[NightVerdict], headlines: Sequence[Headline], profile: str | None
 ) -> tuple[Sharpness, str]:
     """Return the state of the measurement, and how many of its headline metrics are within their goal."""
+    if state == "not_measured":
+        return "none", "not measured"
     wrong = [item for item in verdicts if item.outcome == "fail" and item.check in {"complete", "consistency"}]
     if wrong:
         return "invalid", min(wrong, key=lambda verdict: CHECKS.index(verdict.check)).reason

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from math import copysign, inf, isfinite, sqrt
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from calibration.base import units
 from calibration.base.grouping import grouped
@@ -22,9 +22,6 @@ from calibration.judge.verdicts import CHECKS, RUN, ContextChange, NightVerdict
 from calibration.judge.words import amount, within
 from calibration.measurements import row_of
 from calibration.results.history import History, NightRun, Sut
-
-MAX_FACTS: Final = 4
-"""Changed facts named with a finding; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -243,21 +240,3 @@ def change_text(change: DriftChange) -> str:
     low, high = change.interval
     interval = f" ({signed_percent(low)} to {signed_percent(high)})" if isfinite(low) and isfinite(high) else ""
     return signed_percent(change.size) + interval
-
-
-def summary(nights: JudgedNights, finding: StatusFinding) -> str:
-    """Return a finding in one line: the worst metric, the number of others, and what changed that night."""
-    text = describe(nights, finding.verdicts[0])
-    more = len(finding.metrics) - 1
-    if more and finding.metrics[0] != RUN:
-        what = "file" if finding.verdicts[0].check == "unreadable" else "metric"
-        text += f", and {more} more {what}{'s' if more > 1 else ''}"
-    if facts := list(dict.fromkeys(change.fact for change in finding.context_changes)):
-        more_facts = [f"{len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
-        text += f"; changed: {listed(facts[:MAX_FACTS] + more_facts)}"
-    return text
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return *words* joined as a list in a sentence."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -7,8 +7,8 @@ import numpy as np
 
 from calibration.judge.baseline_files import Baseline, Bounds
 from calibration.judge.rows import SeriesNight
-from calibration.judge.tolerances import Tolerances
-from calibration.judge.verdicts import NightVerdict, Outcome
+from calibration.judge.tolerances import Move, Tolerances
+from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import amount, within
 from calibration.results.history import History, Recorded
 
@@ -26,19 +26,20 @@ def judge_value(
         return row.verdict_on_value("limits", "no_reference", reason)
     lower, upper = _intersection(baseline and baseline.bounds, recorded)
     wrong = []
-    outcome: Outcome = "fail"
+    move = Move("fail")
     if baseline is not None and baseline.bounds.unit != series.unit:
         wrong.append(f"in {series.unit}, but accepted in {baseline.bounds.unit}")
     elif baseline is not None and baseline.bounds.excludes(value):
-        outcome, why = tolerances.classify_change(series, baseline.bounds.value, value)
+        move = tolerances.classify_change(series, baseline.bounds.value, value)
         expected = f"expected {baseline.bounds.words}, {baseline.source}"
-        wrong.append(f"{expected}, found {amount(value, series.unit)}{why}")
+        wrong.append(f"{expected}, found {amount(value, series.unit)}{move.why}")
     if recorded is not None and recorded.outcome == "fail":
-        outcome = "fail"
+        move = Move("fail")
         wrong.append(recorded.reason)
     if wrong:
         since = _outside_since(history, row.index, lower, upper)
-        return row.verdict_on_value("limits", outcome, "; ".join(wrong), bound=(lower, upper), since=since)
+        fields = {"bound": (lower, upper), "since": since, "better": move.better}
+        return row.verdict_on_value("limits", move.outcome, "; ".join(wrong), **fields)
     by = baseline.source if baseline is not None else "set in the inventory"
     reason = f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}"
     return row.verdict_on_value("limits", "pass", reason, bound=(lower, upper))

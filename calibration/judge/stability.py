@@ -66,7 +66,7 @@ class Stability:
             reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
             return row.verdict(check, "pass", reason, value=value, unit=unit, bound=bound)
         classify_change = self.tolerances.classify_change if drift else self.tolerances.classify_spread
-        outcome, why = classify_change(row.series, first.before, last.after)
+        move = classify_change(row.series, first.before, last.after)
         size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
         reason = (
             f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"
@@ -75,13 +75,14 @@ class Stability:
             reason += f"; before {nights[first.night]} it was {amount(first.before, unit)}"
         return row.verdict(
             check,
-            outcome,
-            reason + why,
+            move.outcome,
+            reason + move.why,
             value=value,
             unit=unit,
             bound=bound,
             interval=last.interval if all(map(isfinite, last.interval)) else None,
             since=nights[last.night],
+            better=move.better,
         )
 
     def _bimodal(self) -> NightVerdict:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
@@ -38,6 +38,14 @@ class OwnTolerance(Model):
     reason: Line
 
 
+class Move(NamedTuple):
+    """What a move of a series is: ``why`` ends the reason if it does not fail; ``better`` if it is noted as such."""
+
+    outcome: Outcome
+    why: str = ""
+    better: bool = False
+
+
 class Tolerances:
     """A lab's own tolerances (the first match applies), then those of the rows.
 
@@ -60,23 +68,24 @@ class Tolerances:
         own = self._own(metric)
         return row_of(metric).tolerance.fraction if own is None else own.fraction
 
-    def classify_change(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+    def classify_change(self, series: Series, before: float, after: float) -> Move:
         """Return whether a move of *series* from *before* to *after* fails, and if not, why."""
         fraction = self.fraction(series.metric)
         if abs(after - before) <= fraction * abs(before):
-            return "noted", tolerated(fraction)
+            return Move("noted", tolerated(fraction))
         return self._unless_better(series, better=(after > before) == (series.better == "higher"))
 
-    def classify_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+    def classify_spread(self, series: Series, before: float, after: float) -> Move:
         """Return the same for a relative standard deviation."""
         fraction = self.fraction(series.metric)
         if 2 * after <= fraction:
-            return "noted", tolerated(fraction)
+            return Move("noted", tolerated(fraction))
         return self._unless_better(series, better=after < before)
 
-    def _unless_better(self, series: Series, *, better: bool) -> tuple[Outcome, str]:
+    def _unless_better(self, series: Series, *, better: bool) -> Move:
         own = self._own(series.metric)
-        return ("noted", "; better") if better and not (own and own.improvements_fail) else ("fail", "")
+        noted = better and not (own and own.improvements_fail)
+        return Move("noted", "; better", better=True) if noted else Move("fail")
 
 
 def tolerated(fraction: float) -> str:

@@ -67,7 +67,8 @@ class NightVerdict(Model):
     ``since`` is the first night of the fault. ``run_id`` is ``None`` if the SUT has no run tonight. For the check
     ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, or it has no metric. For the check
     ``unreadable``, ``metric`` is the file, relative to the results; for the checks of a run on its own it is ``run``. A
-    waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
+    waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``. ``better``: noted because the
+    change is for the better.
     """
 
     testbed: str
@@ -85,6 +86,7 @@ class NightVerdict(Model):
     context_changes: tuple[ContextChange, ...] = ()
     reason: str
     waiver: Waived | None = None
+    better: bool = False
 
 
 RUN: Final = "run"

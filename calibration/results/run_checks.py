@@ -76,7 +76,11 @@ def check_errors(document: RunDocument) -> Iterator[Result]:
 
 
 def check_completeness(document: RunDocument) -> Iterator[Result]:
-    """Yield whether everything planned has a valid metric."""
+    """Yield whether everything planned has a valid metric; of a run that did not begin only why it did not."""
+    if document.run.status == "not_begun":
+        reason = document.attempts[-1].ended if document.attempts else None
+        yield Result("failed", (reason or "the run did not begin").removesuffix("."))
+        return
     if document.run.status != "complete":
         yield Result("failed", _progress(document))
     for missing in of_the_run(document.not_measured):
@@ -91,10 +95,7 @@ def check_completeness(document: RunDocument) -> Iterator[Result]:
 
 
 def _progress(document: RunDocument) -> str:
-    """Return how far a run came that is not complete."""
-    if document.run.status == "not_begun":
-        reason = document.attempts[-1].ended if document.attempts else None
-        return f"not measured: {(reason or 'the run did not begin').removesuffix('.')}"
+    """Return how far a run came that began and is not complete."""
     done = {measurement.step: len(measurement.rounds) for measurement in document.measurements}
     steps = [step for step in document.plan.steps if not step.part_of] if document.plan else []
     text = f"run {document.run.status}, {len(done)} of {len(steps)} steps measured"

@@ -14,7 +14,7 @@ import pytest
 
 from calibration.judge.answer import Answer, answers, urgency
 from calibration.judge.drift import DriftChange
-from calibration.judge.judged import JudgedNights, findings, summary
+from calibration.judge.judged import JudgedNights, describe, findings
 from calibration.judge.run import judge_run
 from calibration.judge.strip import NIGHTS as NIGHTS_SHOWN
 from calibration.judge.tolerances import OwnTolerance, Tolerances
@@ -82,9 +82,9 @@ def test_answers_are_ordered_by_urgency(nights: JudgedNights) -> None:
     ]
 
 
-def test_a_summary_has_the_worst_failure_and_the_changes(nights: JudgedNights) -> None:
-    text = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
-    assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; changed: BIOS"
+def test_a_failure_is_described_by_its_worst_metric(nights: JudgedNights) -> None:
+    text = {finding.sut: describe(nights, finding.verdicts[0]) for finding in reversed(findings(nights))}
+    assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse"
     assert text["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
     assert text["t4-sut1"].startswith("no run this night")
 

@@ -2,7 +2,7 @@
 """Checks of a run on its own."""
 
 from nights import HEALTHY, MET
-from report_documents import attempt, replace, run_document
+from report_documents import attempt, not_begun_document, replace, run_document
 
 from calibration.base.validity import flag, validity
 from calibration.results.run_checks import check_completeness, check_inventory, check_settings_restored, run_checks
@@ -22,6 +22,11 @@ def test_a_run_that_says_itself_that_it_is_not_complete_fails() -> None:
     )
     failed = [side.text for side in check_completeness(stopped) if side.outcome == "failed"]
     assert failed == ["run interrupted, 1 of 0 steps measured"]
+
+
+def test_a_run_that_did_not_begin_says_once_why() -> None:
+    refused = not_begun_document()
+    assert list(check_completeness(refused)) == [("failed", "Kernel release: expected 6.1.*, found 5.4.0-1")]
 
 
 def test_a_refused_start_counts_only_without_another() -> None:

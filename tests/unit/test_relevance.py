@@ -13,6 +13,7 @@ from calibration.judge.night import Judgement, judgement_of
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.report.screens.judgement import print_judgement
+from calibration.results.history import Series
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, shift, steady
 
 CLOCK = "core_frequency.scalar.all.lowest_hz"
@@ -54,6 +55,12 @@ def test_a_change_fails_if_worse_and_beyond_the_tolerance(metric: str, factor: f
 def test_a_noted_change_has_its_reason() -> None:
     assert moved(CLOCK, 100.0, 99.5)[1].endswith("; within the tolerance of 1 %")
     assert moved(LATENCY, 100.0, 50.0)[1].endswith("; better")
+
+
+def test_only_a_change_beyond_the_tolerance_is_noted_as_better() -> None:
+    series = Series("lab", "t1", LATENCY, "ns", "lower")
+    moves = [Tolerances().classify_change(series, 100.0, after) for after in (50.0, 99.9, 200.0)]
+    assert [(move.outcome, move.better) for move in moves] == [("noted", True), ("noted", False), ("fail", False)]
 
 
 def test_small_changes_add_up_to_one_that_matters() -> None:
