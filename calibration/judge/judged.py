@@ -95,11 +95,8 @@ class JudgedNights:
         return verdict.testbed, verdict.sut, verdict.metric
 
     def title(self, metric: str) -> str:
-        """Return the display name of *metric*: that of its quantity if it is a figure of record."""
-        row = row_of(metric)
-        if row.record is not None:
-            return row.record.title.format(**(row.labels(metric) or {}))
-        return self.history.titles.get(metric, metric)
+        """Return the display name of *metric*."""
+        return title_of(metric, self.history.titles)
 
     def change(self, verdict: NightVerdict) -> DriftChange | None:
         """Return the change that *verdict* is about: the newest of its kind that began on that night."""
@@ -151,6 +148,14 @@ class JudgedNights:
         return size
 
 
+def title_of(metric: str, titles: Mapping[str, str]) -> str:
+    """Return the display name of *metric*: that of its quantity if it is a figure of record, else of the *titles*."""
+    row = row_of(metric)
+    if row.record is not None:
+        return row.record.title.format(**(row.labels(metric) or {}))
+    return titles.get(metric, metric)
+
+
 class StatusFinding(NamedTuple):
     """A failure of a SUT since one night: its failed verdicts, worst first."""
 
@@ -199,9 +204,15 @@ def _size(nights: JudgedNights, verdict: NightVerdict) -> float | None:
     low, high = verdict.bound
     if verdict.check == "homogeneity" and low and high and low * high > 0:
         return verdict.value / copysign(sqrt(low * high), low) - 1
-    for end, beyond in ((high, verdict.value > (inf if high is None else high)), (low, verdict.value < (low or -inf))):
-        if beyond and end:
-            return verdict.value / end - 1
+    return beyond(verdict.value, verdict.bound)
+
+
+def beyond(value: float, bound: tuple[float | None, float | None]) -> float | None:
+    """Return how far *value* is out of *bound*, relative to its end; ``None`` if it is inside, or the end is 0."""
+    low, high = bound
+    for end, outside in ((high, value > (inf if high is None else high)), (low, value < (low or -inf))):
+        if outside and end:
+            return value / end - 1
     return None
 
 

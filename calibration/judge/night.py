@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from calibration.base.errors import InputError
 from calibration.base.gc_pause import paused_collector
@@ -45,12 +46,16 @@ then forgotten."""
 
 
 class Judgement(Model):
-    """All verdicts of a night, by testbed and SUT, the events shared by several SUTs, and the answer on each SUT."""
+    """All verdicts of a night, by testbed and SUT, the events shared by several SUTs, and the answer on each SUT.
+
+    ``titles`` are those of the metrics, for the terminal.
+    """
 
     night: date
     verdicts: tuple[NightVerdict, ...]
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
+    titles: Mapping[str, str] = Field(default_factory=dict, exclude=True)
 
     @property
     def failed(self) -> bool:
@@ -101,6 +106,7 @@ def judgement_of(nights: JudgedNights) -> Judgement:
         verdicts=tuple(nights.verdicts),
         events=nights.events,
         answers=tuple(answers(nights).values()),
+        titles=nights.history.titles,
     )
 
 
@@ -116,6 +122,7 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
         verdicts=verdicts,
         events=tuple(event for event in judgement.events if sut in event.suts),
         answers=tuple(answer for answer in judgement.answers if f"{answer.testbed}/{answer.sut}" == sut),
+        titles=judgement.titles,
     )
 
 

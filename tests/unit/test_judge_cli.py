@@ -215,9 +215,17 @@ def test_control_characters_are_escaped() -> None:
     assert r"\x9b1m" in text
 
 
-def test_all_says_what_is_expected() -> None:
-    text = shown(verdict(check="limits", bound=(95.0, None)), everything=True)
-    assert "94 MB/s  expected at least 95 MB/s  since 2026-11-18" in text
+def test_all_is_a_table_with_headline_metrics_first() -> None:
+    other = verdict(metric="c2c_latency.local_hit_ns", check="limits", value=30.0, unit="ns", bound=(20.0, 25.0))
+    faulty = verdict(metric="run", check="inventory", reason="Kernel release: expected 6.1.*")
+    lines = shown(other, faulty, verdict(check="limits", bound=(95.0, None)), everything=True).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("    metric "))
+    assert [re.split(r"  +", line.strip()) for line in lines[start : start + 4]] == [
+        ["metric", "found", "accepted", "difference", "since"],
+        ["Read bandwidth, node 0 from its own memory", "94 MB/s", "at least 95 MB/s", "-1.1 %", "2026-11-18"],
+        ["c2c_latency.local_hit_ns", "30 ns", "20 to 25 ns", "+20.0 %", "2026-11-18"],
+        ["inventory: Kernel release: expected 6.1.*", "since 2026-11-18"],
+    ]
 
 
 def test_a_real_judgement_is_printed() -> None:

@@ -2,7 +2,7 @@
 """Terminal output of a judgement: one screen for a lab of any size, the answer on each SUT that is not as accepted."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, Final
 
@@ -13,9 +13,11 @@ from calibration.base.console import console as console_on
 from calibration.base.text import some_of, visible
 from calibration.base.units import plural
 from calibration.judge.answer import URGENT, Answer, changed_facts, grouped_answers, headline, look
+from calibration.judge.judged import beyond, signed_percent, title_of
 from calibration.judge.night import Judgement
-from calibration.judge.verdicts import NightVerdict
+from calibration.judge.verdicts import RUN, NightVerdict
 from calibration.judge.words import amount, changed_fact, within
+from calibration.measurements import row_of
 
 MAX_ANSWERS: Final = 12
 """Answers on the screen: with the rest they fit 40 lines."""
@@ -28,6 +30,11 @@ STYLES: Final = {"good": "bold green", "bad": "bold red", "unknown": "bold"}
 
 INDENT: Final = "    "
 
+HEAD: Final = ("metric", "found", "accepted", "difference", "since")
+
+STYLES_OF_TOLD: Final[Mapping[str, str]] = {"fail": "red", "noted": ""}
+"""Style of the verdicts that are told, by outcome."""
+
 
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
     """Print *judgement* on *stream*: one screen, or with *everything* all answers and every failure in full."""
@@ -39,7 +46,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         console.print()
         _print_answer(console, [f"{item.testbed}/{item.sut}" for item in members], answer)
         if everything:
-            _print_verdicts(console, judgement.verdicts, answer)
+            _print_verdicts(console, judgement, answer)
     if len(groups) > MAX_ANSWERS and not everything:
         console.print(f"\nand {len(groups) - MAX_ANSWERS} more")
     below = list(_below(judgement, everything=everything))
@@ -59,23 +66,38 @@ def _print_answer(console: Console, names: Sequence[str], answer: Answer) -> Non
             console.print(Text(f"{INDENT}{about}: {visible(text)}"), soft_wrap=about == "Do")
 
 
-def _print_verdicts(console: Console, verdicts: Iterable[NightVerdict], answer: Answer) -> None:
-    """Print every verdict on the SUT of *answer* that fails, or that notes a change, a line each."""
+def _print_verdicts(console: Console, judgement: Judgement, answer: Answer) -> None:
+    """Print every verdict on the SUT of *answer* that fails, or notes a change: limits as a table, headline metrics first."""
     sut = answer.testbed, answer.sut
-    for item in verdicts:
-        if (item.testbed, item.sut) == sut and item.outcome in {"fail", "noted"}:
-            text = Text(f"{INDENT}{item.check:<12} ", style="red" if item.outcome == "fail" else "")
-            text.append(visible(f"{item.metric:<44} {_found(item)}"), style="default")
-            console.print(text, soft_wrap=True)
+    told = [item for item in judgement.verdicts if (item.testbed, item.sut) == sut and item.outcome in STYLES_OF_TOLD]
+    told.sort(key=lambda item: row_of(item.metric).record is None)
+    limits = [(item, cells) for item in told if (cells := _cells(item, judgement.titles))]
+    lines = [HEAD, *(cells for _, cells in limits)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    styles = ["dim", *(STYLES_OF_TOLD[item.outcome] for item, _ in limits)]
+    for cells, style in zip(lines, styles, strict=True) if limits else ():
+        line = "  ".join(map(str.ljust, cells, widths)).rstrip()
+        console.print(Text(f"{INDENT}{line}", style=style), soft_wrap=True)
+    for item in told:
+        if not _cells(item, judgement.titles):
+            about = item.check if item.metric == RUN else f"{item.check}: {title_of(item.metric, judgement.titles)}"
+            text = visible(f"{INDENT}{about}: {item.reason}")
+            since = "" if item.since is None or str(item.since) in item.reason else f"  since {item.since}"
+            console.print(Text(f"{text}{since}", style=STYLES_OF_TOLD[item.outcome]), soft_wrap=True)
 
 
-def _found(verdict: NightVerdict) -> str:
-    """Return what was found and expected, or the reason if there is no value; and since when."""
-    since = "" if verdict.since is None else f"  since {verdict.since}"
-    if verdict.check == "limits" and verdict.value is not None and verdict.bound is not None:
-        found, expected = amount(verdict.value, verdict.unit), within(*verdict.bound, verdict.unit)
-        return f"{found:>12}  expected {expected}{since}"
-    return verdict.reason + ("" if str(verdict.since) in verdict.reason else since)
+def _cells(verdict: NightVerdict, titles: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the row of a metric that is out of its accepted range; empty for another verdict."""
+    if verdict.check != "limits" or verdict.value is None or verdict.bound is None:
+        return ()
+    out = beyond(verdict.value, verdict.bound)
+    return (
+        visible(title_of(verdict.metric, titles)),
+        amount(verdict.value, verdict.unit),
+        within(*verdict.bound, verdict.unit),
+        "" if out is None else signed_percent(out),
+        str(verdict.since or ""),
+    )
 
 
 def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
