@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from calibration.base.grouping import grouped
 from calibration.base.places import RESULTS
 
 results_option = click.option(
@@ -18,6 +19,27 @@ results_option = click.option(
     help="Directory of results. Default: results/ of the checkout, of the working directory where the package is "
     "installed, or of CALIBRATION_HOME.",
 )
+
+
+class SectionedCommand(click.Command):
+    """A command whose --help groups the options by the sections of their classes (``SectionOption``)."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list of options for each section, and one for the rest."""
+        records = [
+            (getattr(parameter, "section", "Options"), record)
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None
+        ]
+        for section, of_section in grouped(records).items():
+            with formatter.section(section):
+                formatter.write_dl(of_section)
+
+
+class SectionOption(click.Option):
+    """An option of one mode of a command."""
+
+    section = ""
 
 
 class _Unlisted(click.Argument):

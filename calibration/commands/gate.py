@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.base.files import able_to
-from calibration.base.options import results_option_or_argument
-from calibration.gates.run import print_summary, run_gates
+from calibration.base.options import SectionedCommand, SectionOption, results_option_or_argument
+from calibration.gates.run import may_we_test, print_summary, run_gates
 
 if TYPE_CHECKING:
     from calibration.quick.measure import Wanted
@@ -28,52 +29,20 @@ ANSWERS: Final = {
 """The last line of the quick gate, by exit code."""
 
 
-@click.command("gate", epilog="Example: calibration gate --quick -i lab.yml --limit t1")
+class NightOption(SectionOption):
+    """An option of the gates of a night."""
+
+    section = "A night"
+
+
+class QuickOption(SectionOption):
+    """An option of the quick gate."""
+
+    section = "Now (--quick)"
+
+
+@click.command("gate", cls=SectionedCommand, epilog="Example: calibration gate --quick -i lab.yml --limit t1")
 @results_option_or_argument
-@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Night to judge. Default: the newest.")
-@click.option("--testbed", help="Only the SUTs of this testbed.")
-@click.option("--sut", help="Only the SUT of this name.")
-@click.option(
-    "--verdicts",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Use the output of calibration judge --json instead of judging.",
-)
-@click.option(
-    "--live",
-    type=click.Path(path_type=Path),
-    metavar="INVENTORY",
-    help="Log in to each SUT by this inventory, and check that it still matches its run.",
-)
-@click.option(
-    "--known-hosts",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Host keys for --live. Default: ~/.ssh/known_hosts. Unknown keys are refused.",
-)
-@click.option(
-    "--gates",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Suite, or directory of suites, with your own gates; repeatable.",
-)
-@click.option("--quick", is_flag=True, help="Measure sentinels now, and compare with what was accepted.")
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    help="With --quick: the SUTs. Default: Ansible's, this machine.",
-)
-@click.option(
-    "--limit", metavar="SUTS", help="With --quick: hosts and groups of the inventory, as for calibration run."
-)
-@click.option(
-    "--forks",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --quick: measure at most N SUTs at the same time. Default: ANSIBLE_FORKS, or 100.",
-)
-@click.option(
-    "-e", "variables", metavar="NAME=VALUE", multiple=True, help="With --quick: an extra variable; repeatable."
-)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -81,9 +50,68 @@ ANSWERS: Final = {
     show_default=True,
     help="Directory for log.html, report.html, output.xml and xunit.xml, overwritten; not inside the results.",
 )
+@click.option(
+    "--night",
+    cls=NightOption,
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="Night to judge. Default: the newest.",
+)
+@click.option("--testbed", cls=NightOption, help="Only the SUTs of this testbed.")
+@click.option("--sut", cls=NightOption, help="Only the SUT of this name.")
+@click.option(
+    "--verdicts",
+    cls=NightOption,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Use the output of calibration judge --json instead of judging.",
+)
+@click.option(
+    "--live",
+    cls=NightOption,
+    type=click.Path(path_type=Path),
+    metavar="INVENTORY",
+    help="Log in to each SUT by this inventory, and check that it still matches its run.",
+)
+@click.option(
+    "--known-hosts",
+    cls=NightOption,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Host keys for --live. Default: ~/.ssh/known_hosts. Unknown keys are refused.",
+)
+@click.option(
+    "--gates",
+    cls=NightOption,
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Suite, or directory of suites, with your own gates; repeatable.",
+)
+@click.option(
+    "--quick", cls=QuickOption, is_flag=True, help="Measure sentinels now, and compare with what was accepted."
+)
+@click.option(
+    "-i",
+    "--inventory",
+    cls=QuickOption,
+    type=click.Path(path_type=Path),
+    help="The SUTs. Default: Ansible's, this machine.",
+)
+@click.option(
+    "--limit", cls=QuickOption, metavar="SUTS", help="Hosts and groups of the inventory, as for calibration run."
+)
+@click.option(
+    "--forks",
+    cls=QuickOption,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Measure at most N SUTs at the same time: 1 if they share a host. Default: ANSIBLE_FORKS, or 100.",
+)
+@click.option(
+    "-e", "variables", cls=QuickOption, metavar="NAME=VALUE", multiple=True, help="An extra variable; repeatable."
+)
 def gate_command(
     *,
     results: Path,
+    output: Path,
     night: datetime | None,
     testbed: str | None,
     sut: str | None,
@@ -96,21 +124,17 @@ def gate_command(
     limit: str | None,
     forks: int | None,
     variables: tuple[str, ...],
-    output: Path,
 ) -> None:
-    """Run the gates of a night on every SUT, with a log and JUnit XML.
+    """Ask whether SUTs may be tested: by the gates of a night, or by measuring now.
 
-    The exit code is 1 if a gate failed. A skipped gate, for example without a baseline, does not fail.
+    Of a night, the gates of every SUT are run, with a log and JUnit XML. The exit code is 1 if a gate failed. A skipped
+    gate, for example without a baseline, does not fail.
 
     --quick, before and after tests, takes at most a minute (docs/guide/quick_gate.rst). It measures a few sentinels on
-    all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the accepted run.
-    The exit code is 0 if the SUTs may be tested, 1 if one has changed, 3 if something could not be decided.
+    all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the accepted run. The exit code
+    is 0 if the SUTs may be tested, 1 if one has changed, 3 if something could not be decided.
     """
-    of_a_night = (night, testbed, sut, verdicts, live, known_hosts, *gates)
-    if quick and any(item is not None for item in of_a_night):
-        raise click.UsageError("--quick takes only --inventory, --limit, --forks, -e and --output")
-    if not quick and any((inventory, limit, forks, variables)):
-        raise click.UsageError("--inventory, --limit, --forks and -e need --quick")
+    _refuse_options_of_the_other(quick=quick)
     if output.resolve().is_relative_to(results.resolve()):  # runs are never added to
         raise InputError(f"{output} is inside the results; choose another --output")
     if quick:
@@ -138,7 +162,17 @@ def gate_command(
     given = {name: value for name, value in known.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
     print_summary(tested, f"Night {found.night}", output)
+    click.echo(may_we_test([found.answers[sut] for sut in found.verdicts], tested))
     sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
+
+
+def _refuse_options_of_the_other(*, quick: bool) -> None:
+    """Raise ``click.UsageError`` if an option of the other gate was given."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        if isinstance(option, NightOption if quick else QuickOption) and given:
+            raise click.UsageError(f"{option.opts[-1]} {'does not go with' if quick else 'needs'} --quick")
 
 
 def _quick_gate(results: Path, output: Path, wanted: "Wanted") -> int:

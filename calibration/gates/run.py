@@ -7,14 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.base.grouping import grouped
-from calibration.base.text import cut, visible
+from calibration.base.text import cut, some_of, visible
 from calibration.base.units import plural
+
+if TYPE_CHECKING:
+    from calibration.judge.answer import Answer
 
 SUITES: Final = Path(__file__).parent
 
@@ -26,6 +29,9 @@ MAX_SHOWN: Final = 10
 
 INTERRUPTED_CODE: Final = 253
 """Robot Framework's return code for an interrupted run."""
+
+MAX_NAMES: Final = 5
+"""SUTs that may not be tested, named before the rest is counted."""
 
 MAX_FAILED_CODE: Final = 250
 """Up to this value, Robot Framework's return code is the number of failed tests."""
@@ -147,6 +153,22 @@ def print_summary(tested: list[GateOutcome], title: str, output: Path) -> None:
     _print_alike("Failed", [test for test in tested if test.status == "FAIL"])
     _print_alike("Skipped (does not count as passed)", [test for test in tested if test.status == "SKIP"])
     click.echo(f"\n{output / 'log.html'} has every step, {output / 'xunit.xml'} is for CI.")
+
+
+def may_we_test(answers: Iterable["Answer"], tested: Iterable[GateOutcome]) -> str:
+    """Return in one line which SUTs may be tested, by the *answers* on them and the lab's own gates.
+
+    A gate that fails and is not about a SUT is about all of them.
+    """
+    failed = {test.sut for test in tested if test.status == "FAIL" and not test.verdicts}
+    may = grouped(
+        ("no" if failed & {"", f"{item.testbed} / {item.sut}"} else item.test, f"{item.testbed}/{item.sut}")
+        for item in answers
+    )
+    parts = [f"{word}: {some_of(may[word], MAX_NAMES)}" for word in ("no", "unknown") if word in may]
+    parts += [f"yes: {plural(len(may['yes']), 'SUT')}"] if "yes" in may else []
+    text = "; ".join(parts)
+    return f"May we test? {text[:1].upper()}{text[1:]}"
 
 
 def _print_alike(title: str, tested: list[GateOutcome]) -> None:

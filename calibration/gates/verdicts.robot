@@ -6,11 +6,6 @@ Test Tags           verdicts
 
 
 *** Test Cases ***
-May We Test
-    [Documentation]    The answer on the SUT: the state of the machine, since when, what changed with it, what to do.
-    [Tags]    answer
-    Then SUT ${SUT} of testbed ${TESTBED} may be tested
-
 Run Complete And Valid
     [Documentation]    Everything planned was measured and is valid.
     [Tags]    completeness

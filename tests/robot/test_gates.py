@@ -331,6 +331,8 @@ def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
     code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
     assert code == GOOD, text
     assert text.startswith(f"Night {NIGHT}: 2 SUTs\n")
+    assert text.splitlines()[3].startswith(f"  {MAY_WE_TEST} ")
+    assert text.splitlines()[-1] == "May we test? Yes: 2 SUTs"
     assert "No Metric Contradicts Another               2       0        0" in text
     assert len(text.splitlines()) < 25
     assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
@@ -352,11 +354,12 @@ def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
     code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED, text
     assert "  SUT Matches Inventory: testbed1 / sut2\n      Kernel release: expected 6.1.*" in text
+    assert text.splitlines()[-1] == "May we test? No: testbed1/sut2; yes: 1 SUT"
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
     failed = [item for item in root.iter("testcase") if item.find("failure") is not None]
     names = [f"testbed1 / sut2: {name}" for name in (MAY_WE_TEST, "SUT Matches Inventory")]
     assert [item.get("name") for item in failed] == names
-    assert {item.get("classname") for item in failed} == {"Gates of a night.Verdicts"}
+    assert {item.get("classname") for item in failed} == {"Gates of a night.Answer", "Gates of a night.Verdicts"}
     code, text = gate(
         "--results", results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two"
     )
@@ -520,6 +523,7 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
     code, said = gate("--results", results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", out)
     assert code == VERDICT_FAILED, said
     assert "\nFailed\n  One: \n      broken (and " in said
+    assert said.splitlines()[-1] == "May we test? No: testbed1/sut1"
     written = {"log": None, "report": None, "xunit": "again.xml", "outputdir": out, "stdout": StringIO()}
     assert rebot(out / "output.xml", out / "output.xml", merge=True, **written) == 1
     for name in ("xunit.xml", "again.xml"):

@@ -67,7 +67,7 @@ def _print_answer(console: Console, names: Sequence[str], answer: Answer) -> Non
 
 
 def _print_verdicts(console: Console, judgement: Judgement, answer: Answer) -> None:
-    """Print every verdict on the SUT of *answer* that fails, or notes a change: limits as a table, headline metrics first."""
+    """Print every verdict on the SUT of *answer* that fails, or notes a change, headline metrics first."""
     sut = answer.testbed, answer.sut
     told = [item for item in judgement.verdicts if (item.testbed, item.sut) == sut and item.outcome in STYLES_OF_TOLD]
     told.sort(key=lambda item: row_of(item.metric).record is None)
