@@ -3,7 +3,7 @@
 
 ``python -m bench.coverage RESULTS``: an interval should hold the median of the other repeats' values, and a prediction
 the value of the next. The median of few runs has an error of its own: of ten runs of six independent rounds, 95.7 % of
-the intervals hold it instead of 96.9 %. Tables are in docs/method/statistics.rst.
+the intervals hold it instead of 96.9 %. docs/method/statistics.rst has the result.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 """False alarms and detected changes of the judgement, on simulated nights: ``python -m bench.judgement CHECK``.
 
 ``drift`` walks through single series night by night, ``homogeneity`` judges single nights of testbeds. Each prints a
-table in reStructuredText for docs/development/benchmarks.rst and the method pages.
+table in reStructuredText, as in docs/development/benchmarks.rst.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coverage as claimed, whether placements or rounds vary: runs simulated with known variances.
 
-The tables in docs/method/statistics.rst are of more of such runs.
+docs/method/statistics.rst has the result of more of such runs.
 """
 
 from collections.abc import Callable
