@@ -141,20 +141,31 @@ def accept_command(
 
 
 @click.command("trend", epilog="Example: calibration trend t1/sut1 idle_latency")
-@click.argument("sut")
-@click.argument("metric")
+@click.argument("sut", required=False)
+@click.argument("metric", required=False)
 @results_option
-@click.option("--all", "everything", is_flag=True, help="Print one line per night.")
+@click.option("--all", "everything", is_flag=True, help="Print one line per night; without METRIC every metric.")
 @click.option("--json", "form", flag_value="json", help="Print nights, changes and bounds as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print one line per night as CSV.")
-def trend_command(sut: str, metric: str, *, results: Path, everything: bool, form: str | None) -> None:
+def trend_command(sut: str | None, metric: str | None, *, results: Path, everything: bool, form: str | None) -> None:
     """Print the nights of a metric: level, changes and causes.
 
-    SUT is testbed/sut or sut; both it and METRIC may be a unique prefix.
+    SUT is testbed/sut or sut; both it and METRIC may be a unique prefix. Without METRIC the SUTs, and the metrics of
+    SUT by family, are listed.
     """
-    from calibration.judge.trend import read_trend  # noqa: PLC0415 - as above
-    from calibration.report.screens.trend import trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
+    from calibration.judge.trend import read_choices, read_trend  # noqa: PLC0415 - as above
+    from calibration.report.screens.trend import (  # noqa: PLC0415 - as above
+        choices_text,
+        trend_csv,
+        trend_json,
+        trend_text,
+    )
 
+    if sut is None or metric is None:
+        if form is not None:
+            raise click.UsageError(f"--{form} needs SUT and METRIC")
+        click.echo(choices_text(read_choices(results, sut), everything=everything), nl=False)
+        return
     trend = read_trend(results, sut, metric)
     if form is None:
         click.echo(trend_text(trend, everything=everything), nl=False)

@@ -4,6 +4,7 @@
 Avoids slow imports: the answer takes less than a second even for a store of years.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,13 +12,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from calibration.base.errors import InputError
-from calibration.base.names import pick
+from calibration.base.grouping import grouped
+from calibration.base.names import MAX_LISTED, natural, pick
+from calibration.base.text import some_of
 from calibration.judge.baseline_files import Baseline, Baselines, facts_of
 from calibration.judge.causes import context_changes
 from calibration.judge.detector import Floats
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.tolerances import read_tolerances
 from calibration.judge.verdicts import ContextChange
+from calibration.measurements import row_of
+from calibration.measurements.metric_rows import FAMILIES
 from calibration.results.find import pick_sut, suts_of
 from calibration.results.history import NightRun, Series
 from calibration.results.index import read_history
@@ -67,6 +72,44 @@ class Trend(NamedTuple):
     step: Step | None
 
 
+class Choices(NamedTuple):
+    """What ``calibration trend`` can print: the ``suts``, and the ``metrics`` of one of them by the title of a family.
+
+    Headline metrics come first.
+    """
+
+    suts: tuple[str, ...]
+    sut: str
+    metrics: Mapping[str, Sequence[str]]
+
+
+def read_choices(results: Path, given: str | None) -> Choices:
+    """Return the SUTs of *results*, and the metrics of that *given* by its name or a unique prefix, or of the first.
+
+    Raises ``InputError`` if there is no such SUT.
+    """
+    suts = sorted(suts_of(results), key=natural)
+    if not suts:
+        raise InputError(f"no run below {results}")
+    sut = suts[0] if given is None else pick_sut(given, suts)
+    testbed, _, name = sut.partition("/")
+    metrics = _headlines_first(series.metric for series in read_history(results, testbed=testbed, sut=name).series)
+    by_family = grouped((row_of(metric).family, metric) for metric in metrics)
+    return Choices(
+        tuple(suts), sut, {row.title: by_family[family] for family, row in FAMILIES.items() if family in by_family}
+    )
+
+
+def _headlines_first(metrics: Iterable[str]) -> list[str]:
+    """Return *metrics* by name, those of record before others, of them those of the whole machine first."""
+
+    def order(metric: str) -> tuple[bool, bool, int, list[tuple[int, str]]]:
+        record = row_of(metric).record
+        return record is None, record is not None and record.place != "", record.rank if record else 0, natural(metric)
+
+    return sorted(metrics, key=order)
+
+
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
     """Return the nights of *metric* of *sut*, by their names or unique prefixes.
 
@@ -77,7 +120,14 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     history = read_history(results, testbed=testbed, metric=metric)
     if all(series.sut != name for series in history.series):
         of_sut = read_history(results, testbed=testbed, sut=name)
-        metric = pick(metric, [series.metric for series in of_sut.series], f"metric of {testbed}/{name}")
+        names = _headlines_first(series.metric for series in of_sut.series)
+        found = [known for known in names if known.startswith(metric)]
+        if len(found) > 1 and row_of(found[0]).record is not None:
+            raise InputError(
+                f"ambiguous metric {metric!r}: the headline metric is {found[0]}, others are "
+                f"{some_of(found[1:], MAX_LISTED)}"
+            )
+        metric = pick(metric, names, f"metric of {testbed}/{name}")
         history = read_history(results, testbed=testbed, metric=metric)
     row = next(row for row, series in enumerate(history.series) if series.sut == name)
     runs = history.runs[testbed, name]

@@ -20,12 +20,16 @@ from calibration.cli import calibration
 from calibration.judge.answer import answers
 from calibration.judge.judged import JudgedNights, failure_order
 from calibration.judge.night import judgement_of
+from calibration.judge.run import verdicts_of
+from calibration.judge.trend import read_trend
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE
 from calibration.judge.words import amount, change, changed_fact, within
 from calibration.report.screens.judgement import print_judgement
 from calibration.report.screens.trend import COLUMNS, sparkline
+from calibration.results.find import suts_of
 from calibration.results.history import History
+from tests.report.report_documents import run_document, store
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, stored
 
 NIGHT = date(2026, 11, 21)
@@ -326,6 +330,25 @@ def test_trend_of_an_unknown_name_suggests_known_ones(results: Path, measured: S
     ):
         with pytest.raises(InputError, match=text):
             CliRunner().invoke(calibration, ["trend", *words, "--results", str(results)], catch_exceptions=False)
+
+
+def test_trend_without_a_metric_lists_suts_and_metrics(results: Path, measured: Sequence[float | None]) -> None:
+    del measured
+    for words, of in (((), "lab/t1"), (("t2",), "lab/t2")):
+        listed = called("trend", *words, "--results", results)
+        assert (listed.exit_code, listed.output.splitlines()) == (
+            0,
+            ["SUTs: lab/t1, lab/t2", "", f"Metrics of {of}:", f"  idle latency, own node  {LATENCY}"],
+        )
+    assert "--csv needs SUT and METRIC" in called("trend", "t1", "--csv", "--results", results).output
+
+
+def test_an_ambiguous_metric_of_a_trend_offers_the_headline_metric(results: Path) -> None:
+    document = run_document(names=("jitter",))
+    store(document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements))}), results)
+    headline = r"jitter\.cpu\d+\.gaps\.(max_ns|lost_fraction)"
+    with pytest.raises(InputError, match=f"^ambiguous metric 'jitter': the headline metric is {headline}, others are "):
+        read_trend(results, suts_of(results)[0], "jitter")
 
 
 def test_trend_fits_one_screen_with_possible_causes(results: Path, measured: Sequence[float | None]) -> None:

@@ -8,9 +8,9 @@ from io import StringIO
 from math import isfinite
 from typing import Any, Final
 
-from calibration.base.text import WIDTH, cut, visible
+from calibration.base.text import WIDTH, cut, some_of, visible
 from calibration.judge.detector import MIN_VALUES
-from calibration.judge.trend import Step, Trend, TrendNight
+from calibration.judge.trend import Choices, Step, Trend, TrendNight
 from calibration.judge.words import amount, change, changed_fact, finite, share, within
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
@@ -24,6 +24,9 @@ MAX_CHANGES: Final = 5
 
 MAX_SPARKS: Final = 60
 """Nights in the sparkline."""
+
+MAX_SUTS: Final = 20
+"""SUTs named before the rest is counted."""
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
@@ -114,6 +117,19 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
         lines.append(f"and {len(trend.nights) - MAX_NIGHTS} nights before: --all")
     shown = map(visible, lines)
     return "\n".join(shown if everything else (cut(item, WIDTH) for item in shown)) + "\n"
+
+
+def choices_text(choices: Choices, *, everything: bool = False) -> str:
+    """Return the SUTs, and the metrics of one of them by family: the first, or with *everything* all of them."""
+    width = max(map(len, choices.metrics), default=0)
+    lines = [f"SUTs: {', '.join(choices.suts) if everything else some_of(choices.suts, MAX_SUTS)}", ""]
+    lines.append(f"Metrics of {choices.sut}:")
+    for title, metrics in choices.metrics.items():
+        shown = metrics if everything else metrics[:1]
+        more = f" and {len(metrics) - 1} more" if len(metrics) > len(shown) else ""
+        for number, metric in enumerate(shown):
+            lines.append(f"  {'' if number else title:<{width}}  {metric}{more}")
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def _step(trend: Trend, step: Step) -> str:
