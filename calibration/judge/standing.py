@@ -65,9 +65,8 @@ class Standings:
             except EnvironmentLacksError:
                 return judge_alone(document)
         nights = self._read[key]
-        return (
-            nights if nights.night == night and (named.testbed, named.sut) in nights.of_sut else judge_alone(document)
-        )
+        known = nights.night == night and (named.testbed, named.sut) in nights.of_sut
+        return nights if known else judge_alone(document)
 
 
 def by_night(runs: Iterable[Path]) -> list[Path]:

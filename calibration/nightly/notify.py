@@ -161,7 +161,8 @@ def _notification(
     )
     lines = [_line(item, answers[item.testbed, item.sut]) for item in changes]
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
-    first = f"{headline(judgement.answers, judgement.night)}; {plural(len(lines), 'SUT')} changed state"
+    every = [answer.model_copy(update={"state": _state(answer, gates.get(sut, ()))}) for sut, answer in answers.items()]
+    first = f"{headline(every, judgement.night)}; {plural(len(lines), 'SUT')} changed state"
     return Notification(night=judgement.night, text="\n".join((first, *lines[:MAX_LINES], *more)), changes=changes)
 
 

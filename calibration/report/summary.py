@@ -32,7 +32,7 @@ def failures(run: dict[str, Any], mend: str) -> list[str]:
         return []
     return [
         f"Calibration failed, run {run['status'].replace('_', ' ')}",
-        *(f"Not measured: {reason}" for reason in run["failed"]),
+        *(reason if run["status"] == "not_begun" else f"Not measured: {reason}" for reason in run["failed"]),
         *([f"{run['left_changed']}. {mend}"] if run["left_changed"] else []),
         *(f"Verdict failed: {verdict}" for verdict in run["failed_verdicts"]),
     ]
@@ -74,7 +74,10 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
         "measured": len(document.measurements),
         "missing": len(failed),
         "pace": None if within_announcement(document) else pace_text(document),
-        "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
+        "failed": [
+            reason if document.run.status == "not_begun" else f"{', '.join(what)}: {reason}"
+            for reason, what in reasons.items()
+        ],
         "left_changed": left_changed(document),
         "failed_verdicts": _failed_verdicts(document),
         "story": asdict(told(document, directory, Standings(peers=False))),

@@ -8,17 +8,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from support import load_plugin
 
-from calibration.base.errors import VERDICT_FAILED, InputError, RefusedError
+from calibration.base.errors import VERDICT_FAILED, ConnectionLostError, InputError, RefusedError
 from calibration.base.tuning import Unrestored
 from calibration.judge.run import verdicts_of
-from calibration.report.summary import summary
+from calibration.report.summary import failures, summary
 from calibration.run.remote import Found
-from tests.report.report_documents import run_document, store
+from tests.report.report_documents import not_begun_document, run_document, store
 
 CLEANUP = load_plugin("action", "cleanup")
+
+ACTIONS = load_plugin("plugin_utils", "actions")
 
 MEASURE = load_plugin("action", "measure").ActionModule
 
@@ -241,6 +244,20 @@ def test_reports_failed_verdicts_by_kind_with_the_worst_first(tmp_path: Path) ->
     missing = verdicts[0].model_copy(update={"name": "z", "metric": None})
     judged = judged.model_copy(update={"verdicts": (*verdicts, missing)})
     assert summary(tmp_path, judged)["failed_verdicts"][0] == "z: a is wrong (and 2 more limits)"
+
+
+def test_a_run_that_did_not_begin_fails_with_the_reason_that_was_said_before(tmp_path: Path) -> None:
+    document = not_begun_document()
+    (missing,) = document.not_measured
+    assert failures(summary(tmp_path, document), "again")[:2] == ["Calibration failed, run not begun", missing.reason]
+
+
+def test_what_ssh_says_of_a_lost_connection_is_one_line() -> None:
+    action = ACTIONS.SutAction.__new__(ACTIONS.SutAction)
+    action._connection, action.login = SimpleNamespace(become=None), lambda: "lab"
+    with pytest.raises(ConnectionLostError, match=r"^not reachable: timed out during banner; closed$"):  # noqa: SIM117
+        with action.question("a command"):
+            raise AnsibleConnectionFailure("timed out during banner\r\nclosed\r\n")
 
 
 PRIVILEGES = load_plugin("plugin_utils", "privileges")

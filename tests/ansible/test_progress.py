@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -258,6 +259,20 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     page = (run / "report" / "page.rst").read_text(encoding="utf-8")
     assert "a signal ended the measurement before it was done" in page
     assert "run interrupted, 1 of 2 steps measured" in text
+
+
+def test_a_reason_is_shown_once() -> None:
+    """The action that examines a SUT says at once why it refuses it; the verdict has the reason again."""
+    shown, stream = screen(live=False)
+    callback = SimpleNamespace(screen=shown, shown=set(), task_ended=lambda _: None, show_details=lambda _: None)
+    callback.say = partial(CALLBACK.CallbackModule.say, callback)
+    host, task = SimpleNamespace(get_name=lambda: "sut1"), SimpleNamespace(action="calibration.harness.preflight")
+    refused = {"fit": False, "reason": "not reachable: no route"}
+    CALLBACK.CallbackModule.v2_runner_on_ok(callback, SimpleNamespace(host=host, task=task, result=refused))
+    failed = SimpleNamespace(host=host, task=task, result={"msg": "Calibration failed\nnot reachable: no route\nmore"})
+    for _ in range(2):
+        CALLBACK.CallbackModule.v2_runner_on_failed(callback, failed)
+    assert stream.getvalue().splitlines() == ["sut1: Calibration failed", "  more"]
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 100])

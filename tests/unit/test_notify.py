@@ -160,7 +160,7 @@ def test_what_a_sut_says_addresses_no_chat(lab: Lab, sink: Sink) -> None:
     lab.judged(answer("a", "fails", what=what), answer("b", "as_accepted"), gates=(gate,))
     lab.notify(Hook([], sink.url))
     first, *lines = Notification.model_validate_json(sink.bodies[0]).text.split("\n")
-    assert first == "Night of 2026-11-22, 2 SUTs: 1 failed, 1 as accepted; 2 SUTs changed state"
+    assert first == "Night of 2026-11-22, 2 SUTs: 2 failed; 2 SUTs changed state"
     assert lines[0].startswith(
         "t1/a fails since 2026-11-22: Kernel: found ??channel? ?all ???(https:/?example.org/?x) ?a? ?b? ?c?? d ? eee"
     )

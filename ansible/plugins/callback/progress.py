@@ -322,6 +322,8 @@ class CallbackModule(CallbackBase):
         """Keep what the summary uses."""
         self.task_ended(result)
         # Ansible copies the result on each access.
+        if result.result.get("fit") is False:  # the action said why
+            self.shown.update((result.host.get_name(), line) for line in result.result["reason"].split("\n"))
         if result.task.action == MEASURE and "plan" in result.result:
             self.planned(result.host.get_name(), result.result["plan"])
         elif result.task.action == "calibration.harness.report":
@@ -370,10 +372,11 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"{self.done} SUTs are done")
 
     def say(self, name, text, style=""):
-        """Show *text* about SUT *name*, once."""
-        if (name, text) not in self.shown:
-            self.shown.add((name, text))
-            self.screen.message(f"{name}: {text}", style)
+        """Show the lines of *text* about SUT *name* that were not shown yet."""
+        new = [line for line in text.split("\n") if (name, line) not in self.shown]
+        if new:
+            self.shown.update((name, line) for line in new)
+            self.screen.message("\n".join((f"{name}: {new[0]}", *new[1:])), style)
 
     def show_details(self, result):
         """Show a task with -v, and its result with -vv or if it failed."""

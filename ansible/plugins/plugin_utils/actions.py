@@ -154,7 +154,8 @@ class SutAction(CalibrationAction):
                 raise ShellError(refused) from error
             if isinstance(error, AnsibleConnectionFailure):
                 # A failure, unlike Ansible's "unreachable", still leads to a reason, a document and a page.
-                raise ConnectionLostError(f"not reachable: {error}") from error
+                said = "; ".join(line for part in str(error).splitlines() if (line := part.strip()))
+                raise ConnectionLostError(f"not reachable: {said}") from error
             if isinstance(error.__cause__, FileNotFoundError):  # of the controller, such as ssh
                 raise ConnectionLostError(f"not reachable: {error}: install it on the controller") from error
             raise SutError(f"{what} failed: {error}") from error
