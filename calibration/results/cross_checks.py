@@ -6,11 +6,12 @@ They are made once, when the run document is assembled; pages, ``calibration jud
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import permutations
 from operator import mul, truediv
 from typing import Final, NamedTuple, TypeVar
 
 from calibration.base.grouping import grouped
-from calibration.base.statistics import MIN_COVERAGE, Estimate
+from calibration.base.statistics import Estimate
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -29,7 +30,16 @@ from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.random_bandwidth import RandomBandwidthValues
 from calibration.measurements.table import TableRow
 from calibration.measurements.traffic import Part, read_group
-from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
+from calibration.measurements.traffic_shape import TrafficShapeValues
+from calibration.results.consistency import (
+    MIN_ROUNDS_COVERAGE,
+    CheckedValue,
+    ConsistencyCheck,
+    RuleName,
+    Side,
+    check,
+    low_coverage,
+)
 from calibration.results.model import Measurement
 
 STRIDE_BYTES: Final = 64
@@ -38,6 +48,9 @@ STRIDE_BYTES: Final = 64
 PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
 """Latencies in pages of different sizes are different quantities."""
 
+NEXT_WIDTH: Final = {"sse2": "avx2", "avx2": "avx512"}
+"""Vectors of twice the width."""
+
 V = TypeVar("V")
 
 
@@ -45,6 +58,7 @@ def cross_checks(measurements: Sequence[Measurement]) -> tuple[ConsistencyCheck,
     """Return the result of every rule for the *measurements* of one run."""
     return (
         *_maxima(measurements),
+        *_patterns(measurements),
         *_parts(measurements),
         *_repeated("same_latency", _latencies(measurements)),
         *_singles(measurements),
@@ -74,21 +88,45 @@ def _side(
     interval = None if estimate.interval is None else (low, high)
     value = CheckedValue(name=name, value=convert(estimate.value), unit=unit or estimate.unit, interval=interval)
     pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
-    unsure = None
+    unsure, coverage = None, estimate.coverage or 0.0
     if not measurement.validity.valid:
         unsure = "invalid"
     elif estimate.interval is None or estimate.coverage is None:
         unsure = "no interval"
-    elif estimate.coverage < MIN_COVERAGE:
-        unsure = f"its interval has only {estimate.coverage * 100:.0f} % coverage"
-    return Side(value, unsure, pages)
+    elif coverage < MIN_ROUNDS_COVERAGE:
+        unsure = low_coverage(coverage)
+    return Side(value, unsure, pages, coverage)
 
 
 def _maxima(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
     for top, maximum in _of(measurements, MaxValues):
         for other, peak in _of(measurements, PeakValues):
             for mix in filter(maximum.mixes.__contains__, peak.mixes):
-                yield check("maximum", _peak(other, peak, mix), _maximum(top, maximum, mix))
+                if maximum.mixes[mix] != peak.mixes[mix]:  # else it is that of the peak
+                    yield check("maximum", _peak(other, peak, mix), _maximum(top, maximum, mix))
+
+
+def _patterns(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield the best pattern of each mix and vector width against the maximum of the mix, and against half the width.
+
+    Instructions other than vectors have no width.
+    """
+    searches = [(measurement, search) for measurement, search in _of(measurements, TrafficShapeValues) if search.best]
+    for top, maximum in _of(measurements, MaxValues):
+        for measurement, search in searches:
+            for mix in filter(maximum.mixes.__contains__, search.best):
+                if _nodes(search.group) <= _nodes(maximum.groups[mix]):
+                    yield check("best_pattern", _pattern(measurement, search, mix), _maximum(top, maximum, mix))
+    for wide, narrow in permutations(searches, 2):
+        if NEXT_WIDTH.get(narrow[1].width) == wide[1].width and wide[1].group == narrow[1].group:
+            for mix in filter(narrow[1].best.__contains__, wide[1].best):
+                if {search.best[mix].setting.instruction for _, search in (wide, narrow)} == {"vector"}:
+                    yield check("vector_width", _pattern(*wide, mix), _pattern(*narrow, mix))
+
+
+def _pattern(measurement: Measurement, values: TrafficShapeValues, mix: str) -> Side:
+    name = f"traffic_shape.{values.width}.{mix}.bandwidth_mb_s"
+    return _side(measurement, name, values.best[mix].bandwidth_mb_s)
 
 
 def _peak(measurement: Measurement, values: PeakValues, mix: str) -> Side:
@@ -116,8 +154,7 @@ def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
         for mix in peak.mixes:
             found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
     return {
-        mix: max(wholes, key=lambda whole: (whole.side.unsure is None, whole.side.value.high))
-        for mix, wholes in found.items()
+        mix: max(wholes, key=lambda whole: (whole.side.decides, whole.side.value.high)) for mix, wholes in found.items()
     }
 
 
@@ -138,7 +175,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
             continue
         cells = [side for _, node, side in _cells(measurement, matrix) if node in whole.nodes]
         if cells:
-            yield check("part", max(cells, key=lambda side: (side.unsure is None, side.value.low)), whole.side)
+            yield check("part", max(cells, key=lambda side: (side.decides, side.value.low)), whole.side)
     for measurement, scaling in _of(measurements, BandwidthScalingValues):
         one = scaling.points[0]
         if one.threads == 1 < scaling.points[-1].threads and (whole := wholes.get(scaling.mix)) is not None:
@@ -282,14 +319,14 @@ def _own_memory(measurements: Sequence[Measurement]) -> Iterator[ConsistencyChec
     for measurement, latency in _of(measurements, LatencyMatrixValues):
         for _, own, others in _columns(measurement, latency):
             if others:
-                best = min(others.values(), key=lambda side: (side.unsure is not None, side.value.high))
+                best = min(others.values(), key=lambda side: (not side.decides, side.value.high))
                 yield check("own_memory", own, best)
     for measurement, bandwidth in _of(measurements, BandwidthMatrixValues):
         counts = {place: _cpus(group) for place, group in _groups(measurement, bandwidth).items()}
         for node, own, others in _columns(measurement, bandwidth):
             fair = [side for row, side in others.items() if 0 < counts.get((row, node), 0) <= counts[node, node]]
             if fair:
-                yield check("own_memory", max(fair, key=lambda side: (side.unsure is None, side.value.low)), own)
+                yield check("own_memory", max(fair, key=lambda side: (side.decides, side.value.low)), own)
 
 
 def _cpus(group: str) -> int:
