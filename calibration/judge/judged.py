@@ -20,7 +20,7 @@ from calibration.judge.events import Event, find_events
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import CHECKS, RUN, ContextChange, NightVerdict
 from calibration.judge.words import amount, within
-from calibration.measurements import row_of
+from calibration.measurements import record_title, row_of
 from calibration.results.history import History, NightRun, Sut
 
 
@@ -150,10 +150,7 @@ class JudgedNights:
 
 def title_of(metric: str, titles: Mapping[str, str]) -> str:
     """Return the display name of *metric*: that of its quantity if it is a figure of record, else of the *titles*."""
-    row = row_of(metric)
-    if row.record is not None:
-        return row.record.title.format(**(row.labels(metric) or {}))
-    return titles.get(metric, metric)
+    return record_title(metric) or titles.get(metric, metric)
 
 
 class StatusFinding(NamedTuple):

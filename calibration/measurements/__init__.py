@@ -37,6 +37,12 @@ def declaration(kind: str) -> Declaration[Any, Any]:
         raise InputError(f"unknown measurement kind {kind!r}; known: {', '.join(registry())}") from None
 
 
+def record_title(metric: str) -> str | None:
+    """Return the title of the quantity that *metric* is a figure of record of; ``None`` for others."""
+    row = row_of(metric)
+    return None if row.record is None else row.record.title.format(**(row.labels(metric) or {}))
+
+
 @lru_cache(maxsize=100_000)
 def row_of(metric: str) -> MetricRow:
     """Return the row of *metric*; ``UNDECLARED`` if no measurement of this version has it."""

@@ -262,9 +262,10 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     def summary(self, measured: Sequence[CoreFrequencyValues]) -> Iterator[str]:
         """Yield the clock with all cores busy, and the slowest CPU."""
         for row in (row for values in measured for row in values.rows if row.active == "all"):
-            slowest = row.points[0]
+            slowest, middle = row.points[0], combined([point.frequency_hz for point in row.points], median, "Hz")
+            shown = units.frequency(row.median_hz) if middle is None else units.headline(middle)
             yield (
-                f"{row.name.capitalize()}: median {units.frequency(row.median_hz)}, slowest CPU {slowest.cpu} "
+                f"{row.name.capitalize()}: median {shown}, slowest CPU {slowest.cpu} "
                 f"{(1 - slowest.frequency_hz.value / row.median_hz) * 100:.2f} % below."
             )
 

@@ -179,7 +179,6 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
     def summary(self, measured: Sequence[CoreLatencyValues]) -> Iterator[str]:
         """Yield the median, and the slow cores or the core with the highest latency."""
         for values in measured:
-            middle = units.measured(_middle(values.points), "ns")
             if values.slow:
                 worst = values.slow[0]
                 yield (
@@ -189,8 +188,9 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             else:
                 top = max(values.points, key=lambda point: point.latency_ns.value)
                 yield (
-                    f"{units.plural(len(values.points), 'core')}: median {middle}, highest "
-                    f"{units.measured(top.latency_ns.value, 'ns')} on CPU {top.cpu}; none is clearly slower."
+                    f"Latency by core: at most {units.percent(top.latency_ns.value / _middle(values.points) - 1)} "
+                    f"above the median, on CPU {top.cpu}; none of {units.plural(len(values.points), 'core')} is "
+                    "clearly slower."
                 )
 
     def metrics(self, values: CoreLatencyValues) -> Iterator[Metric]:

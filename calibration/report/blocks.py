@@ -22,8 +22,11 @@ Style = Literal[
     "invalid",
     "warn",
     "info",
+    "aside",
 ]
-"""Styles of text: those of trust and of severities, and plain ones. The meaning is in the words, too."""
+"""Styles of text: those of trust and of severities, plain ones, and a remark on a line of its own.
+
+The meaning is in the words, too."""
 
 
 class Span(NamedTuple):

@@ -7,7 +7,7 @@ Nothing else on a page, on the terminal or in a message quotes another figure fo
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibration.base import units
 from calibration.base.grouping import grouped
@@ -16,9 +16,11 @@ from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.standing import Standing
 from calibration.judge.words import within
+from calibration.measurements import record_title
 from calibration.references.matching import Normal
 from calibration.references.metrics import Metric as ReferenceMetric
 from calibration.report.normal import usual_band
+from calibration.results.consistency import RULES, CheckedValue, Outcome
 from calibration.results.metrics_of_record import QUANTITIES
 from calibration.results.model import RecordMetric, RunDocument
 
@@ -46,6 +48,7 @@ class HeadlineRow:
     """One quantity. ``goal`` is the half-width aimed at; ``outside`` whether a figure is out of the accepted range.
 
     ``accepted`` is the accepted range, or what is usual for the hardware; ``kind`` is that of the measurement.
+    ``checks`` says what else was measured of the quantity.
     """
 
     anchor: str
@@ -60,14 +63,48 @@ class HeadlineRow:
     peak: str
     note: str
     kind: str
+    checks: str = ""
 
 
 def headline_rows(document: RunDocument, standing: Standing, compared: Normal) -> list[HeadlineRow]:
     """Return the rows of *document*, at most twelve, in the order of the quantities."""
     groups = grouped((_key(item), item) for item in document.record)
     ordered = sorted(groups.items(), key=lambda pair: (QUANTITIES.index(pair[1][0].family), pair[0]))
-    context = None if document.context is None else document.context.parsed
-    return [_row(key, items, standing, compared, context) for key, items in ordered][:MAX_ROWS]
+    rows = [_row(key, items, standing, compared, document) for key, items in ordered]
+    return rows[:MAX_ROWS]
+
+
+class Repeat(NamedTuple):
+    """Another measurement of a quantity: its value, the difference to the figure of record, and whether it agrees."""
+
+    value: CheckedValue
+    difference: float | None
+    outcome: Outcome
+
+
+def repeats(document: RunDocument) -> dict[str, list[Repeat]]:
+    """Return the cross-checks of each metric of record in *document*, by its name."""
+    record = {item.metric.name for item in document.record}
+    return grouped(
+        (check.other.name, Repeat(check.figure, check.difference, check.outcome))
+        for check in document.consistency
+        if RULES[check.rule].same and check.other.name in record and check.figure.name not in record
+    )
+
+
+def _checks(found: Sequence[Repeat]) -> str:
+    """Return what else was measured of a quantity, in words; nothing without any."""
+    if not found:
+        return ""
+    ordered = sorted(found, key=lambda item: item.value.value)
+    ends = dict.fromkeys(units.headline(item.value) for item in (ordered[0], ordered[-1]))
+    known = [item.difference for item in (ordered[0], ordered[-1]) if item.difference is not None]
+    apart = dict.fromkeys(units.difference(difference, None) for difference in known)
+    what = "cross-check" if len(found) == 1 else f"{len(found)} cross-checks"
+    failed = sum(item.outcome == "fail" for item in found)
+    by = f" ({' to '.join(apart)})" if apart else ""
+    text = f"{what}: {' to '.join(ends)}{by}"
+    return f"{text}, {failed} failed" if failed else text
 
 
 def _key(item: RecordMetric) -> str:
@@ -83,8 +120,13 @@ def is_local(figure: RecordMetric) -> bool:
 
 
 def _row(
-    key: str, items: Sequence[RecordMetric], standing: Standing, compared: Normal, context: Context | None
+    key: str,
+    items: Sequence[RecordMetric],
+    standing: Standing,
+    compared: Normal,
+    document: RunDocument,
 ) -> HeadlineRow:
+    context = None if document.context is None else document.context.parsed
     shown = _shown(key, items, standing)
     metric, verdict = shown.metric, standing.limits.get(shown.metric.name)
     bound = None if verdict is None else verdict.bound
@@ -106,6 +148,7 @@ def _row(
         peak=_peak(shown, context),
         note="; ".join(_notes(shown, items, context)),
         kind=metric.name.partition(".")[0],
+        checks=_checks(repeats(document).get(metric.name, ())),
     )
 
 
@@ -126,7 +169,8 @@ def _shown(key: str, items: Sequence[RecordMetric], standing: Standing) -> Recor
 def _title(key: str, shown: RecordMetric, items: Sequence[RecordMetric]) -> str:
     """Return the title of a row; of many figures that of all."""
     of_all = {"idle_latency": "Idle latency, own node", "idle_latency_remote": "Idle latency, farthest node"}
-    return of_all.get(key, shown.title) if len(items) > 1 else shown.title
+    title = record_title(shown.metric.name) or shown.title
+    return of_all.get(key, title) if len(items) > 1 else title
 
 
 def _notes(shown: RecordMetric, items: Sequence[RecordMetric], context: Context | None) -> Iterator[str]:
@@ -136,7 +180,7 @@ def _notes(shown: RecordMetric, items: Sequence[RecordMetric], context: Context 
         pairs = "nodes" if is_local(shown) else "pairs of nodes"
         yield f"{len(items)} {pairs}: {' to '.join(dict.fromkeys(ends))}"
     isolated = () if context is None else context.isolated_cpus
-    if where := re.search(r"CPU (\d+)", shown.title):
+    if where := re.search(r"[.]cpu(\d+)[.]", shown.metric.name):
         yield "isolated" if int(where[1]) in isolated else "not isolated"
 
 

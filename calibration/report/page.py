@@ -178,8 +178,8 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
 
 
 def _split(found: Sequence[SectionRow], module: Any) -> tuple[list[SectionRow], list[SectionRow]]:
-    """Return those rows of a kind that its section's table shows, and those that are folded."""
-    brief = [row for row in found if re.search(getattr(module, "brief", ""), row.name)]
+    """Return those rows of a kind that its section's table shows, and those that are folded, as cross-checks are."""
+    brief = [row for row in found if re.search(getattr(module, "brief", ""), row.name) and not row.repeated]
     shown = brief[:MAX_ROWS]
     return shown, [row for row in found if row not in shown]
 

@@ -182,7 +182,11 @@ def headline_table(rows: Sequence[HeadlineRow]) -> Table | None:
     titles = ("Metric", "This run", "Goal", "Accepted", "Peers", "Of peak")
     cells: list[tuple[Text, ...]] = [
         (
-            (Link(row.title, f"method/{row.kind}"), *([f" ({row.note})"] if row.note else [])),
+            (
+                Link(row.title, f"method/{row.kind}"),
+                *([f" ({row.note})"] if row.note else []),
+                *((" ", Span(row.checks, "aside")) if row.checks else ()),
+            ),
             (valued(row.value, row.trust), f" {row.plus_minus}") if row.plus_minus else (valued(row.value, row.trust),),
             (Span(row.goal, row.trust),) if row.goal else (),
             (Span(row.accepted, "invalid") if row.outside else row.accepted,) if row.accepted else (),

@@ -55,6 +55,7 @@ CLASSES: Final[dict[Style, str]] = {
     "invalid": "flag invalid",
     "warn": "flag warn",
     "info": "flag info",
+    "aside": "aside",
 }
 """Classes of the styles that are roles of their own, on the site too."""
 

@@ -13,7 +13,7 @@ from calibration.measurements.base import Metric
 from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
-from calibration.report.headlines import is_local, peaks_of
+from calibration.report.headlines import is_local, peaks_of, repeats
 from calibration.report.story import trust_word
 from calibration.results.model import Measurement, RecordMetric, RunDocument
 
@@ -25,7 +25,10 @@ MAX_ROWS: Final = 8
 
 
 class SectionRow(NamedTuple):
-    """One table row: the metric, its title, value, half-width in per cent, trust and verdict."""
+    """One table row: the metric, its title, value, half-width in per cent, trust and verdict.
+
+    ``repeated``: another metric is the one of record of its quantity.
+    """
 
     name: str
     title: str
@@ -34,6 +37,7 @@ class SectionRow(NamedTuple):
     trust: Trust
     word: str
     outside: bool
+    repeated: bool
 
 
 def rows(document: RunDocument, kind: str) -> list[SectionRow]:
@@ -41,6 +45,7 @@ def rows(document: RunDocument, kind: str) -> list[SectionRow]:
 
     A maximum that equals the peak is omitted: no setting of the search exceeded it.
     """
+    repeated = {item.value.name for found in repeats(document).values() for item in found}
     failed = {verdict.name for verdict in document.verdicts if verdict.outcome == "fail"}
     peaks = {
         (f"max_bandwidth.{name}.bandwidth_mb_s", mix.bandwidth_mb_s.value)
@@ -55,10 +60,12 @@ def rows(document: RunDocument, kind: str) -> list[SectionRow]:
         if (metric.name, metric.value) not in peaks
     ]
     groups = grouped((row_of(pair[1].name).quantity(pair[1].name), pair) for pair in found)
-    return [row for alike in groups.values() for row in _rows(alike, failed)]
+    return [row for alike in groups.values() for row in _rows(alike, failed, repeated)]
 
 
-def _rows(alike: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[SectionRow]:
+def _rows(
+    alike: Sequence[tuple[Measurement, Metric]], failed: Container[str], repeated: Container[str]
+) -> Iterator[SectionRow]:
     """Yield the rows of metrics that differ only in their place: one per metric, or the lowest and the highest."""
     shown = [(*pair, "") for pair in alike]
     if len(alike) > MAX_ALIKE:
@@ -71,12 +78,13 @@ def _rows(alike: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -
         trust, reason = measurement.trust_in(metric)
         yield SectionRow(
             name=metric.name,
-            title=f"{metric.title}{which}",
+            title=f"{metric.title}{which}{', cross-check' if metric.name in repeated else ''}",
             value=units.headline(metric),
             plus_minus=units.plus_minus(metric) or "",
             trust=trust,
             word=trust_word(trust, reason),
             outside=metric.name in failed,
+            repeated=metric.name in repeated,
         )
 
 

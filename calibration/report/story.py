@@ -231,7 +231,7 @@ def _machine(context: Context) -> Iterator[str]:
     if dimms:
         yield ", ".join(f"{count}x {kind}" for kind, count in dimms.items())
     elif context.memory.total_bytes is not None:
-        yield f"{context.memory.total_bytes / 1e9:.0f} GB"
+        yield units.size(context.memory.total_bytes)
     if context.confinement.container:
         yield " ".join(("container", *(["limited to", ", ".join(allowed)] if (allowed := limits(context)) else [])))
     if context.virtualization.guest:

@@ -45,6 +45,7 @@ STYLES: Final[dict[Style, str]] = {
     "on_target": "green",
     "warn": "yellow",
     "info": "cyan",
+    "aside": "dim",
 }
 """How the styles look; the meaning is in the text too, for terminals without colour."""
 
@@ -97,12 +98,13 @@ def _print(block: Block, console: Console) -> None:
 
 
 def _styled(text: Text) -> Styled:
-    """Return a text in the looks of its styles, as one line."""
+    """Return a text in the looks of its styles, as one line; remarks have one of their own."""
     found = Styled()
     for item in text:
         words = item if isinstance(item, str) else item.text
         style = STYLES.get(item.style, "") if isinstance(item, Span) else ""
-        found.append(visible(words.replace("\n", " ")), style=style)
+        line = "\n" if found and isinstance(item, Span) and item.style == "aside" else ""
+        found.append(line + visible(words.replace("\n", " ")), style=style)
     return found
 
 

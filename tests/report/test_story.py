@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from docutils import nodes
 
 from calibration.base.errors import InputError
 from calibration.judge.answer import TEST
@@ -12,6 +13,7 @@ from calibration.judge.standing import Standings
 from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.report.headlines import MAX_ROWS, HeadlineRow
+from calibration.report.sections import rows as section_rows
 from calibration.report.story import MAX_FINDINGS, Story, told
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import Limit, RunDocument
@@ -23,6 +25,8 @@ from tests.report.report_documents import (
     imported,
     index_of,
     judged,
+    page_of,
+    parsed,
     replace,
     run_document,
     store,
@@ -137,6 +141,29 @@ def test_an_import_has_no_first_screen(tmp_path: Path) -> None:
 # The headline table
 
 
+def test_another_figure_of_a_quantity_is_a_cross_check_in_a_fold(document: RunDocument) -> None:
+    shown = {row.name: row for kind in ("idle_latency", "latency_matrix") for row in section_rows(document, kind)}
+    assert shown["idle_latency.latency_ns"].repeated
+    assert shown["idle_latency.latency_ns"].title == "Idle latency, cross-check"
+    assert not shown["latency_matrix.0.0.latency_ns"].repeated
+    found = [row for row in parsed(page_of(document)).findall(nodes.row) if ", cross-check" in row.children[0].astext()]
+    assert found
+    for row in found:
+        parent = row.parent
+        while parent is not None and not isinstance(parent, nodes.admonition):
+            parent = parent.parent
+        assert parent is not None, row.astext()
+
+
+def test_a_failed_cross_check_is_counted_in_its_row(document: RunDocument) -> None:
+    checks = [item for item in document.consistency if item.rule == "same_latency"]
+    one, *others = (item.model_copy(update={"outcome": "fail"}) if item is checks[0] else item for item in checks)
+    failed = document.model_copy(update={"consistency": (one, *others)})
+    assert rows(failed)["idle-latency"].checks.endswith(", 1 failed")
+    alone = document.model_copy(update={"consistency": (one,)})
+    assert rows(alone)["idle-latency"].checks.startswith("cross-check: ")
+
+
 def test_the_rows_are_the_metrics_of_record(document: RunDocument) -> None:
     found = first_screen(document).headlines
     assert [row.kind for row in found] == [item.metric.name.partition(".")[0] for item in document.record]
@@ -146,8 +173,11 @@ def test_the_rows_are_the_metrics_of_record(document: RunDocument) -> None:
     assert (row.title, row.value, row.plus_minus, row.goal) == (
         "Idle latency, node 0 to node 0", "151 ns", "±7.9 %", "±1.0 %"
     )  # fmt: skip
+    assert row.checks == "7 cross-checks: 142 ns to 176 ns (-6.5 % to +16.1 %)"
     gap = rows(document)["worst-gap"]
-    assert (gap.title, gap.plus_minus, gap.goal, gap.accepted) == ("Longest interruption, CPU 1", "", "", "")
+    assert (gap.title, gap.plus_minus, gap.goal, gap.accepted, gap.checks) == (
+        "Longest interruption, CPU 1", "", "", "", ""
+    )  # fmt: skip
 
 
 def test_many_nodes_share_two_rows(document: RunDocument) -> None:
