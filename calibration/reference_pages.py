@@ -31,15 +31,18 @@ from calibration.context.boot_evidence import EVIDENCE
 from calibration.context.boot_rules import ALWAYS
 from calibration.context.boot_rules import RULES as BOOT_RULES
 from calibration.exports.history import COLUMNS
-from calibration.judge.baseline_files import BaselineFile
+from calibration.formats.readings import INCONSISTENCIES
+from calibration.judge.baseline_files import USED_IF, BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.night import Judgement
 from calibration.judge.nights_needed import NEEDED
+from calibration.judge.verdicts import PASSES_IF
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
 from calibration.measurements.table import Gridded
 from calibration.nightly.notify import Notification
-from calibration.references.library import PUBLISHED, published
+from calibration.preflight.checks import CHECKS, EXPECTED_STATE, CheckKind
+from calibration.references.library import published
 from calibration.references.metrics import QUANTITIES, TOOLS
 from calibration.references.model import ReferenceMachine, Source
 from calibration.report.advice import RULES
@@ -49,6 +52,7 @@ from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
 from calibration.results.schema import json_schema
 from calibration.run.records import Record
+from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument
 
 ROLES = COLLECTION / "roles"
@@ -175,6 +179,16 @@ def judgement() -> Iterator[str]:
 def nights_needed() -> Iterator[str]:
     """Yield from how many nights on what works."""
     yield from _table(("Nights", "What works", "Why not earlier"), ((str(of), what, why) for of, what, why in NEEDED))
+
+
+def night_checks() -> Iterator[str]:
+    """Yield the checks of a night."""
+    yield from _table(("Check", "Passes if"), ((f"``{check}``", _shown(when)) for check, when in PASSES_IF.items()))
+
+
+def spreads() -> Iterator[str]:
+    """Yield where the spread of an accepted metric comes from."""
+    yield from _table(("Spread of", "Used if"), ((f"``{source}``", when) for source, when in USED_IF.items()))
 
 
 def _models(
@@ -373,9 +387,40 @@ def kernel_parameters() -> Iterator[str]:
     )
 
 
+def preflight_checks() -> Iterator[str]:
+    """Yield the checks before a run whose severity may be set, without those of an expected state."""
+    kinds = {name: kind for name, kind in CHECKS.items() if name not in EXPECTED_STATE}
+    yield from _table(("Check", "Severity", "Expected"), _checks(kinds))
+
+
+def expected_state() -> Iterator[str]:
+    """Yield the settings of an expected state."""
+    yield from _table(("Setting", "Severity", "Expected value"), _checks(EXPECTED_STATE))
+
+
+def _checks(kinds: Mapping[str, CheckKind]) -> Iterator[tuple[str, ...]]:
+    return ((f"``{name}``", f"``{kind.severity}``", _shown(kind.expects)) for name, kind in kinds.items())
+
+
+def prefetchers() -> Iterator[str]:
+    """Yield which bits of which registers switch the prefetchers of which processors, with their source."""
+    rows = (
+        (table.cores, f"{register:#x}", f"{bits:#x}", table.source)
+        for table in PREFETCH_TABLES
+        for register, bits in table.registers.items()
+    )
+    yield from _table(("Processors", "Register", "Bits", "Source"), rows)
+
+
+def inconsistencies() -> Iterator[str]:
+    """Yield what may be wrong with an imported text."""
+    yield from _table(("Code", "Meaning"), ((f"``{code}``", _shown(what)) for code, what in INCONSISTENCIES.items()))
+
+
 SOURCES = (
     variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
     figure_metrics, published_figures, exit_codes, advice, nights_needed, kernel_evidence, kernel_parameters,
+    prefetchers, inconsistencies, preflight_checks, expected_state, night_checks, spreads,
 )  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 
@@ -390,7 +435,7 @@ class Reference(SphinxDirective):
         topic = TOPICS.get(self.arguments[0])
         if topic is None:
             raise self.error(f"unknown topic {self.arguments[0]!r}; known: {', '.join(TOPICS)}")
-        for folder, pattern in ((PACKAGE, "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2"), (PUBLISHED, "*.yml")):
+        for folder, pattern in ((PACKAGE, "*.py"), (PACKAGE, "*.yml"), (ROLES, "*.yml"), (TEMPLATES, "*.j2")):
             for path in folder.rglob(pattern):
                 self.env.note_dependency(path)
         return self.parse_text_to_nodes("\n".join(topic()), allow_section_headings=True)

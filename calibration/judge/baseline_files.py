@@ -36,8 +36,17 @@ PLATFORM_FACTS: Final = ("processor", "cores", "nodes", "distances between nodes
 or returned from repair with another BIOS is still compared with its platform's baseline."""
 
 Method = Literal["nights", "other nights", "run", "constant", "SUTs"]
-"""Source of the spread: nights of the current level; nights of earlier levels as well; rounds or placements within the
-run; none, because the metric never varied; or the nights of several SUTs and the differences between the SUTs."""
+"""Source of the spread."""
+
+USED_IF: Final[Mapping[Method, str]] = {
+    "nights": "this level has enough nights, or there is no other level",
+    "other nights": "it has fewer: earlier levels with the same spread are included",
+    "run": "there are still too few: rounds of the run, or its placements. The bounds are its prediction for the next "
+    "run, at 0.01 % per side: wide",
+    "constant": "the metric never varied: any other value fails",
+    "SUTs": "bounds are for a testbed or platform: runs of several SUTs, and the differences between them",
+}
+"""When the spread is from there."""
 
 
 class RunName(Model):

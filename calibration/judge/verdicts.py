@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts of a night: the result of one check of one metric of one SUT."""
 
+from collections.abc import Mapping
 from datetime import date
 from typing import Final, Literal, get_args
 
@@ -20,17 +21,26 @@ Check = Literal[
     "spread",
     "bimodal",
 ]
-"""The checks, those about a whole run first, then the most informative of a metric.
-
-``unreadable``: a file of the results cannot be read (a run document of any night, a baseline or the waivers); this
-check only fails. Of the run on its own (``calibration.results.run_checks``): ``restored``, the settings of the SUT are
-as before it; ``inventory``, the SUT met what the inventory expects of it; ``errors``, it counted no errors of memory or
-links; ``complete``, everything planned was measured and is valid. ``missing``: tonight has a valid value.
-``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``homogeneity``: it agrees
-with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another metric of the run.
-``spread``: the night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two."""
+"""The checks, those about a whole run first, then the most informative of a metric."""
 
 CHECKS: Final[tuple[Check, ...]] = get_args(Check)
+
+PASSES_IF: Final[Mapping[Check, str]] = {
+    "unreadable": "never: the verdict exists only if a file of the results cannot be read",
+    "restored": "the settings of the SUT are as before the run (docs/guide/changes.rst)",
+    "inventory": "the SUT met what its inventory expects (docs/guide/preflight.rst, docs/guide/audit.rst)",
+    "errors": "no errors of memory or PCIe links were counted during the run",
+    "complete": "everything planned was measured and is valid",
+    "missing": "every metric of the last 30 nights exists and is valid; the metric is C(run) if there is no run",
+    "limits": "the metric is within its baseline, and within C(calibration_limits) of the inventory",
+    "drift": "the level over the nights is unchanged or accepted (docs/method/drift.rst)",
+    "homogeneity": "the level equals that of the testbed's other SUTs with the same processor "
+    "(docs/method/homogeneity.rst)",
+    "consistency": "the metric does not contradict another of its run (docs/method/consistency.rst)",
+    "spread": "run-to-run variance is unchanged or accepted",
+    "bimodal": "the metric does not flip between two levels from night to night, or that is accepted",
+}
+"""Checks of the guide. ``unreadable`` is of a run document of any night, a baseline or the waivers."""
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
 """``noted``: changed, but within the tolerance or for the better. ``no_reference``: there is no baseline or too little

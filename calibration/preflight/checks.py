@@ -46,11 +46,13 @@ class Check(Model):
 class CheckKind(Model):
     """The declaration of a check: title, default severity, and advice.
 
-    ``momentary`` if it is about what else is on the SUT at the moment.
+    ``expects`` says for the guide what must be found. ``momentary`` if it is about what else is on the SUT at the
+    moment.
     """
 
     title: str
     advice: str
+    expects: str = ""
     severity: Declared = "blocking"
     momentary: bool = False
 

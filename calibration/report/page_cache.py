@@ -20,7 +20,7 @@ from calibration.base.errors import InputError
 from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
 from calibration.base.model import Model
 from calibration.judge.standing import Standing
-from calibration.references.library import PUBLISHED, Library
+from calibration.references.library import Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
 from calibration.report.page import render
@@ -129,7 +129,7 @@ def report_sha256() -> str:
     for path in (
         *sorted(places.PACKAGE.rglob("*.py")),
         *sorted(TEMPLATES.rglob("*.j2")),
-        *sorted(PUBLISHED.glob("*.yml")),
+        *sorted(places.PACKAGE.rglob("*.yml")),
     ):
         hashed.update(f"{path}\n".encode())
         hashed.update(path.read_bytes())
