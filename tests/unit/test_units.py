@@ -34,14 +34,18 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
-WORKFLOWS = ("github-workflow.yml", "github-slices.yml")
+WORKFLOWS = ("github-workflow.yml", "github-slices.yml", "github-quick-gate.yml")
 
 
 def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
-    known = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer", *WORKFLOWS}
-    of_exports = {"grafana-dashboard.json", "prometheus-rules.yml"}  # tests/unit/test_exports.py
-    assert {path.name for path in UNITS.iterdir()} == known | of_exports
-    for name in known:
+    nightly = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer"}
+    of_gates = {"Jenkinsfile.quick-gate", "quick-gate.sh"}
+    elsewhere = {  # tests/unit/test_exports.py, tests/report/test_docs.py
+        "grafana-dashboard.json", "prometheus-rules.yml", "expected-state.yml", "kubernetes-job.yml"
+    }  # fmt: skip
+    known = nightly | of_gates | set(WORKFLOWS)
+    assert {path.name for path in UNITS.iterdir()} == known | elsewhere
+    for name in known | {"expected-state.yml", "kubernetes-job.yml"}:
         assert "SPDX-License-Identifier: Apache-2.0" in text_of(name).splitlines()[0], name
 
 
@@ -163,6 +167,13 @@ def test_the_pipeline_is_a_declarative_one() -> None:
     assert set(inside(always)) == {"archiveArtifacts", "junit"}
     for name, call in inside(always).items():  # a night that was not judged has no files
         assert re.search(rb"allowEmpty\w+: true", call.text or b""), name
+
+
+def test_the_stage_of_the_quick_gate_is_groovy_and_tells_unknown_from_no() -> None:
+    root = parse(text_of("Jenkinsfile.quick-gate").encode())
+    assert not root.has_error
+    assert list(calls(root)) == ["stage"]
+    assert "unstable" in text_of("Jenkinsfile.quick-gate")
 
 
 def test_what_a_build_takes_from_others_is_pinned() -> None:
