@@ -633,7 +633,7 @@ def test_guide_has_every_check_with_its_severity(doctrees: Path) -> None:
     assert [[name, severity] for name, severity, _ in described] == [[name, of.severity] for name, of in CHECKS.items()]
     assert all(len(expected) > 5 for *_, expected in described)
     assert [name for name, *_ in settings] == list(EXPECTED_STATE) == list(KINDS)
-    assert {"blocking", "flag", "off"} <= literals(parsed(DOCS / "guide" / "preflight.rst"))
+    assert {"blocking", "flag", "off"} <= literals(reference(doctrees, "preflight", folder="guide"))
 
 
 def test_guide_has_every_flag(doctrees: Path) -> None:
