@@ -15,6 +15,7 @@ from calibration.judge.answer import Answer, answer_of
 from calibration.judge.causes import fact_of
 from calibration.judge.judged import JudgedNights
 from calibration.judge.night import judge_alone, judge_testbed
+from calibration.judge.since import Since, changes_since
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import Sut
 from calibration.results.layout import RUN
@@ -25,12 +26,14 @@ from calibration.results.nights import night_of
 class Standing(NamedTuple):
     """The answer on a SUT, the verdicts on the limits of its metrics, and its peers' values of headline metrics.
 
-    Both are by the name of the metric. Peers are the testbed's other SUTs with the same processor.
+    Both are by the name of the metric. Peers are the testbed's other SUTs with the same processor. ``since`` has the
+    changes of headline metrics and of the configuration since the last night and since accepted, as far as there are.
     """
 
     answer: Answer
     limits: Mapping[str, NightVerdict]
     peers: Mapping[str, tuple[float, ...]]
+    since: tuple[Since, ...]
 
 
 class Standings:
@@ -78,7 +81,8 @@ def standing_in(nights: JudgedNights, document: RunDocument) -> Standing:
     """Return the standing of the SUT of *document* in *nights*."""
     sut = document.run.testbed, document.run.sut
     limits = {verdict.metric: verdict for verdict in nights.of_sut.get(sut, ()) if verdict.check == "limits"}
-    return Standing(answer_of(nights, sut), limits, dict(_peers(nights, sut, document)))
+    since = tuple(changes_since(nights, sut, [item.metric.name for item in document.record]))
+    return Standing(answer_of(nights, sut), limits, dict(_peers(nights, sut, document)), since)
 
 
 def _peers(nights: JudgedNights, sut: Sut, document: RunDocument) -> Iterator[tuple[str, tuple[float, ...]]]:

@@ -16,6 +16,7 @@ from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.gaps import Exceedance, gaps_chart
+from calibration.charts.interruptions import Bar, Spot, lost_time, time_line
 from calibration.measurements.base import (
     TRACED_SUFFIX,
     Declaration,
@@ -26,6 +27,14 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
+)
+from calibration.measurements.disturbers import (
+    MAX_INTERRUPTIONS,
+    Disturber,
+    Interruption,
+    Loss,
+    interruptions,
+    losses,
 )
 from calibration.measurements.evidence import (
     FREQUENCY_CHANGE,
@@ -51,7 +60,7 @@ from calibration.sutprobe.jitter import (
     TimeQuantile,
 )
 from calibration.sutprobe.jitter_rounds import JitterResult
-from calibration.sutprobe.tracing import Traced
+from calibration.sutprobe.tracing import Traced, TracedView
 
 TURN_NS = 0.75
 """Duration of one turn of the timed work (two core cycles), for the expected duration only."""
@@ -71,6 +80,9 @@ CPU_S = 0.01
 MIN_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
 
+
+MAX_BARS: Final = 6
+"""CPUs with a bar of the lost time each; of more, their mean and the first half of those that lost most have one."""
 
 MIN_CLOCK_SHARE: Final = 0.2
 """Share of the fixed work's jitter from which a changed core clock is named as its cause."""
@@ -130,6 +142,11 @@ class Gaps(Model):
         """The share of the time that gaps took: the figure of record."""
         return self.lost_fraction if self.lost is None else self.lost.value
 
+    @property
+    def view(self) -> TracedView | None:
+        """The gaps while the kernel was traced; ``None`` if it was not."""
+        return None if self.traced is None else self.traced.view
+
 
 class JitterValues(Values):
     """Jitter of one CPU. Intervals are in ticks of a clock of ``tick_hz``, which are not core cycles.
@@ -153,6 +170,33 @@ class JitterValues(Values):
     inst_jitter_ns: Estimate
     gaps: Gaps
 
+    @property
+    def work_max_ns(self) -> float:
+        """The longest execution of the fixed work less the shortest: how long it was interrupted at most."""
+        longest = max((interval.inst_max_cycles for interval in self.intervals), default=0)
+        shortest = min((interval.inst_min_cycles for interval in self.intervals), default=0)
+        return (longest - shortest) / self.tick_hz * 1e9
+
+    @property
+    def work_s(self) -> float:
+        """How long the fixed work was executed."""
+        return sum(interval.interval_cycles for interval in self.intervals) / self.tick_hz
+
+    @property
+    def longest_ns(self) -> float:
+        """The longest interruption that either view saw."""
+        return max(self.gaps.max_ns, self.work_max_ns)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What took the time that the CPU lost."""
+        gaps = self.gaps
+        return losses(gaps.lost_share, traced=gaps.view, counted=gaps.attribution, guest=self.guest)
+
+
+LONGEST: Final = Record("worst_gap", "Longest interruption, CPU {cpu}", worst=True)
+"""Both views see the same interruptions, for different times: of their maxima the longer one is of record."""
+
 
 class Jitter(Declaration[JitterSettings, JitterValues]):
     """The timed work of PMA jitter, then a loop that only reads the clock."""
@@ -174,7 +218,15 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
-            record=Record("worst_gap", "Longest interruption, CPU {cpu}", worst=True),
+            record=LONGEST,
+        ),
+        latency(
+            "jitter.cpu{cpu}.work_max_ns",
+            "longest less shortest execution of the fixed work, once",
+            "longest_gap",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
+            record=LONGEST,
         ),
         fraction(
             "jitter.cpu{cpu}.gaps.lost_fraction",
@@ -294,6 +346,16 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         """Return the number of gaps per second of at least this length."""
         return gaps_chart(self.kind, run.of(self.kind), [exceedance(cpu) for cpu in run.values(self.kind)], width)
 
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the longest interruptions on a time line, and the lost time by cause."""
+        found: list[JitterValues] = run.values(self.kind)
+        watched = quiet(found)
+        if longest := longest_interruptions(watched):
+            spots = [Spot(item.cpu, item.at_ns / 1e9, item.length_ns, item.cause, _by(item)) for item in longest]
+            yield time_line("interruptions", run.of(self.kind), spots, max(map(_watched_s, watched)))
+        if bars := [bar for bar in _bars(found) if bar.parts]:
+            yield lost_time("lost time by cause", run.of(self.kind), bars)
+
     def summary(self, measured: Sequence[JitterValues]) -> Iterator[str]:
         """Yield the share of a core taken by the operating system."""
         for isolated, word in ((True, "isolated"), (False, "not isolated")):
@@ -325,8 +387,52 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         cpu, gaps = f"cpu{values.cpu}", values.gaps
         yield self.metric(f"{cpu}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns)
         yield self.metric(f"{cpu}.gaps.max_ns", f"Longest gap in {gaps.wall_s:.0f} s, CPU {values.cpu}", gaps.max_ns)
+        title = f"Longest interruption of the fixed work in {values.work_s:.0f} s, CPU {values.cpu}"
+        yield self.metric(f"{cpu}.work_max_ns", title, values.work_max_ns)
         title = f"Share of time lost in gaps, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
+
+
+def quiet(found: Sequence[JitterValues]) -> list[JitterValues]:
+    """Return those of isolated CPUs, which should be left alone; of all if there is none."""
+    return [values for values in found if values.isolated] or list(found)
+
+
+def longest_interruptions(watched: Sequence[JitterValues]) -> list[Interruption]:
+    """Return the longest interruptions of *watched* CPUs, of the traced views if the kernel was traced."""
+    found = [
+        item
+        for values in watched
+        for item in interruptions(values.cpu, values.gaps.longest, values.gaps.view, values.guest)
+    ]
+    return sorted(found, key=lambda item: -item.length_ns)[:MAX_INTERRUPTIONS]
+
+
+def _watched_s(values: JitterValues) -> float:
+    view = values.gaps.view
+    return values.gaps.wall_s if view is None or not view.longest else view.with_tracing.wall_s
+
+
+def _by(item: Interruption) -> str:
+    return "cause unknown" if item.cause == "unknown" else " ".join(filter(None, ("by", item.cause, item.name)))
+
+
+def mean_losses(watched: Sequence[JitterValues]) -> dict[Disturber, float]:
+    """Return the share of the time of *watched* CPUs that each cause took, greatest first."""
+    shares = grouped((loss.cause, loss.share) for values in watched for loss in values.losses)
+    mean = {cause: sum(those) / len(watched) for cause, those in shares.items()}
+    return dict(sorted(mean.items(), key=lambda item: -item[1]))
+
+
+def _bars(found: Sequence[JitterValues]) -> Iterator[Bar]:
+    """Yield a bar for each CPU, or one for the mean of many and some for those that lost most."""
+    shown, watched = list(found), quiet(found)
+    if len(found) > MAX_BARS:
+        yield Bar(f"mean of {len(watched)}", list(mean_losses(watched).items()))
+        shown = sorted(watched, key=lambda values: -values.gaps.lost_share)[: MAX_BARS // 2]
+    for values in shown:
+        label = f"CPU {values.cpu}{', isolated' * (values.isolated and len(watched) < len(found))}"
+        yield Bar(label, [(loss.cause, loss.share) for loss in values.losses])
 
 
 def _bare(interval: PmaInterval) -> JitterInterval:

@@ -179,7 +179,14 @@ class Place:
     kind: str = ""
 
 
-Block = Heading | Paragraph | Bullets | Term | Table | Charts | Verbatim | Box | Comment | Place
+@dataclass(frozen=True)
+class Target:
+    """What ``#name`` leads to: the block that follows."""
+
+    name: str
+
+
+Block = Target | Heading | Paragraph | Bullets | Term | Table | Charts | Verbatim | Box | Comment | Place
 
 Blocks = tuple[Block, ...]
 

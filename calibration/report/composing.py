@@ -28,12 +28,13 @@ from calibration.report.blocks import (
     Place,
     Styled,
     Table,
+    Target,
     Term,
     Text,
     Verbatim,
 )
 
-BLOCKS: Final = (Heading, Paragraph, Bullets, Term, Table, Charts, Verbatim, Box, Comment, Place)
+BLOCKS: Final = (Target, Heading, Paragraph, Bullets, Term, Table, Charts, Verbatim, Box, Comment, Place)
 
 BLANK_LINE: Final = re.compile(r"\n[ \t]*\n\s*")
 

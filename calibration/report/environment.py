@@ -117,7 +117,8 @@ def inner(environment: Environment, items: Iterable[Any], attribute: str) -> lis
 def kind_modules(**names: Any) -> dict[str, Any]:
     """Return the macros and settings of each kind's file, ordered by the files' positions.
 
-    A file has the macro ``one``, for a measurement and its values, or ``all``, for all measurements together, or both.
+    A file has the macro ``one``, for a measurement and its values, or ``all``, for all measurements together, or both;
+    what ``below`` says of all of them follows the section's charts.
     ``brief`` is a pattern of the metrics that the section's table shows, if not all.
     They may use *names* and the kind's ``declaration`` besides their arguments.
 

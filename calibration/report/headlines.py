@@ -52,6 +52,7 @@ class HeadlineRow:
     """
 
     anchor: str
+    metric: str
     title: str
     value: str
     plus_minus: str
@@ -68,7 +69,7 @@ class HeadlineRow:
 
 def headline_rows(document: RunDocument, standing: Standing, compared: Normal) -> list[HeadlineRow]:
     """Return the rows of *document*, at most twelve, in the order of the quantities."""
-    groups = grouped((_key(item), item) for item in document.record)
+    groups = grouped((row_key(item.quantity), item) for item in document.record)
     ordered = sorted(groups.items(), key=lambda pair: (QUANTITIES.index(pair[1][0].family), pair[0]))
     rows = [_row(key, items, standing, compared, document) for key, items in ordered]
     return rows[:MAX_ROWS]
@@ -107,16 +108,17 @@ def _checks(found: Sequence[Repeat]) -> str:
     return f"{text}, {failed} failed" if failed else text
 
 
-def _key(item: RecordMetric) -> str:
-    """Return the row of a figure: figures of one quantity that differ only in their place share one."""
-    if item.family == "idle_latency":
-        return "idle_latency" if is_local(item) else "idle_latency_remote"
-    return item.quantity if item.family == "cache_latency" else item.family
+def row_key(quantity: str) -> str:
+    """Return the row of a figure of *quantity*: those that differ only in their place share one."""
+    family = quantity.partition(".")[0]
+    if family == "idle_latency":
+        return "idle_latency" if is_local(quantity) else "idle_latency_remote"
+    return quantity if family == "cache_latency" else family
 
 
-def is_local(figure: RecordMetric) -> bool:
-    """Return whether *figure* is of a node and its own memory, or not about a pair of nodes."""
-    return len(set(figure.quantity.split(".")[1:])) < 2
+def is_local(quantity: str) -> bool:
+    """Return whether *quantity* is of a node and its own memory, or not about a pair of nodes."""
+    return len(set(quantity.split(".")[1:])) < 2
 
 
 def _row(
@@ -137,6 +139,7 @@ def _row(
     values = standing.peers.get(metric.name, ())
     return HeadlineRow(
         anchor=units.slug(key.replace("_", "-")),
+        metric=metric.name,
         title=_title(key, shown, items),
         value=units.headline(metric),
         plus_minus=units.plus_minus(metric) or "",
@@ -177,7 +180,7 @@ def _notes(shown: RecordMetric, items: Sequence[RecordMetric], context: Context 
     """Yield what the title does not say: how many figures there are, and whether the CPU is isolated."""
     if len(items) > 1 and shown.family == "idle_latency":
         ends = [units.headline(pick(items, key=lambda item: item.metric.value).metric) for pick in (min, max)]
-        pairs = "nodes" if is_local(shown) else "pairs of nodes"
+        pairs = "nodes" if is_local(shown.quantity) else "pairs of nodes"
         yield f"{len(items)} {pairs}: {' to '.join(dict.fromkeys(ends))}"
     isolated = () if context is None else context.isolated_cpus
     if where := re.search(r"[.]cpu(\d+)[.]", shown.metric.name):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write blocks as HTML in the markup of the site's theme. Foreign text is escaped."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import zip_longest
@@ -29,6 +30,7 @@ from calibration.report.blocks import (
     Span,
     Spark,
     Table,
+    Target,
     Term,
     Text,
     Verbatim,
@@ -50,10 +52,11 @@ class Html(NamedTuple):
     contents: str
 
 
-def to_html(blocks: Blocks, files: Mapping[str, str], root: str, links: str = "") -> Html:
+def to_html(blocks: Blocks, files: Mapping[str, str], root: str, links: str = "", *, alone: bool = False) -> Html:
     """Return *blocks* as a page, with the specifications of its charts in *files*, by path.
 
-    *root* is the way to the site's first page, *links* (HTML) lead to the data of the page.
+    *root* is the way to the site's first page, *links* (HTML) lead to the data of the page. If it is *alone*, its
+    charts are in it, and not interactive.
     """
     headings = [block for block in blocks if isinstance(block, Heading)]
     title = next((plain((block.text,)) for block in headings if block.level == 0), "")
@@ -62,13 +65,13 @@ def to_html(blocks: Blocks, files: Mapping[str, str], root: str, links: str = ""
         for block in headings
         if block.level == 1
     )
-    body = "".join(_Writer(files, root, links).page(blocks))
+    body = "".join(_Writer(files, root, links, alone).page(blocks))
     return Html(title, body, f"<ul>{listed}</ul>" if listed else "")
 
 
 class _Writer:
-    def __init__(self, files: Mapping[str, str], root: str, links: str) -> None:
-        self.files, self.root, self.links = files, root, links
+    def __init__(self, files: Mapping[str, str], root: str, links: str, alone: bool) -> None:
+        self.files, self.root, self.links, self.alone = files, root, links, alone
 
     def page(self, blocks: Blocks) -> Iterator[str]:
         """Yield the sections of a page."""
@@ -111,6 +114,8 @@ class _Writer:
                 yield "</pre></div></div>\n"
             case Box(title, inner, kind):
                 yield from self.box(title, inner, kind)
+            case Target(name):
+                yield f'<span id="{name}"></span>\n'
             case Place("method", kind):
                 yield f'<p class="method"><a href="{self.root}method/{kind}.html">How it is measured</a></p>\n'
             case Place():
@@ -156,13 +161,19 @@ class _Writer:
 
     def chart(self, chart: Chart) -> str:
         """Return a chart in light and dark, of which the theme shows one, and what the script makes interactive."""
-        stem = chart.path.removesuffix(".svg")
-        alt = escape(visible(chart.alt))
+        stem, alt = chart.path.removesuffix(".svg"), escape(visible(chart.alt))
+
+        def source(end: str) -> str:
+            path = f"{stem}{end}.svg"
+            if not self.alone:
+                return escape(path)
+            return f"data:image/svg+xml;base64,{b64encode(self.files[path].encode()).decode()}"
+
         pictures = "".join(
-            f'<img class="only-{scheme}" alt="{alt}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
+            f'<img class="only-{scheme}" alt="{alt}" src="{source(end)}" loading="lazy">\n'
             for scheme, end in (("light", ""), ("dark", "-dark"))
         )
-        spec = interactive(self.files[f"{stem}.vl.json"])
+        spec = "" if self.alone else interactive(self.files[f"{stem}.vl.json"])
         caption = f"<figcaption><p>{_escaped(chart.caption)}</p></figcaption>"
         return f'<figure class="chart">{pictures}{spec}\n{caption}</figure>\n'
 

@@ -22,6 +22,7 @@ from calibration.measurements import registry
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counting import COUNTERS
+from calibration.measurements.disturbers import source_name
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
@@ -29,10 +30,11 @@ from calibration.preflight.configuration import configuration_summary, newest_co
 from calibration.references.library import Library, published
 from calibration.references.matching import Normal, normal, sources_of
 from calibration.references.metrics import TOOLS
-from calibration.report.advice import advice
+from calibration.report.advice import Advice, advice
 from calibration.report.blocks import Blocks, Bullets, Span, Term
 from calibration.report.composing import BREAK, Fragment
 from calibration.report.devices import rows as device_rows
+from calibration.report.disturbers import by_rate, culprits, sources_of_causes
 from calibration.report.environment import Fact, blocks_of, kind_modules
 from calibration.report.filters import alike
 from calibration.report.headlines import peaks_of
@@ -83,16 +85,17 @@ def render(stored: StoredRun, references: Library | None = None, standing: Stand
     if document.imported is not None:
         return Page(imported_page(document, document.imported, digest, charts), charts.files)
     context = None if document.context is None else document.context.parsed
+    advised = advice(document)
     configuration = newest_configuration([attempt.checks for attempt in document.attempts])
     found = normal(document, published() if references is None else references)
     blocks = blocks_of(
         "page",
         document=document,
         story=story(document, standing or standing_in(judge_alone(document), document), found),
-        advice=advice(document),
+        advice=advised,
         normal=normal_section(found, context),
         first=charts.first_screen(),
-        sections=list(sections(document, charts)),
+        sections=list(sections(document, charts, advised)),
         digest=digest,
         context=context,
         machine=() if context is None else machine(context, document.plan, healths(document)),
@@ -136,11 +139,11 @@ def normal_section(found: Normal, context: Context | None) -> dict[str, Any]:
     }
 
 
-def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
+def sections(document: RunDocument, charts: Charts, advised: Sequence[Advice]) -> Iterator[dict[str, Any]]:
     """Yield the content of each section in order.
 
-    That is its title, sentences, charts, table rows, the flags that qualify them, and the full text by measurement
-    kind.
+    That is its title, sentences, charts, what its kinds say below them, table rows, the flags that qualify them, and
+    the full text by measurement kind.
     """
     facts = Facts(document)
     shape = None if document.plan is None else document.plan.traffic_shape
@@ -158,6 +161,10 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
         shape_origin=partial(shape_origin, shape),
         uncounted=uncounted(document),
         class_share=class_share,
+        culprits=partial(culprits, advised=advised),
+        sources_of_causes=sources_of_causes,
+        source_name=source_name,
+        by_rate=by_rate,
     )
     for title in SECTIONS:
         found = {kind: _split(rows(document, kind), of) for kind, of in modules.items() if of.section == title}
@@ -165,16 +172,23 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),
             "charts": tuple(charts.of(found)),
+            "below": [
+                modules[kind].below(those)
+                for kind in found
+                if hasattr(modules[kind], "below") and (those := _measured(document, kind))
+            ],
             "rows": [row for shown, _ in found.values() for row in shown],
             "warnings": _warnings(document.measurements, found),
             "parts": [
                 _part(document, kind, modules[kind], more)
                 for kind, (_, more) in found.items()
-                if any(
-                    measurement.kind == kind for measurement in document.measurements
-                )  # others are listed in Skipped
+                if _measured(document, kind)  # others are listed in Skipped
             ],
         }
+
+
+def _measured(document: RunDocument, kind: str) -> list[Measurement]:
+    return [measurement for measurement in document.measurements if measurement.kind == kind]
 
 
 def _split(found: Sequence[SectionRow], module: Any) -> tuple[list[SectionRow], list[SectionRow]]:
@@ -186,7 +200,7 @@ def _split(found: Sequence[SectionRow], module: Any) -> tuple[list[SectionRow], 
 
 def _part(document: RunDocument, kind: str, module: Any, more: Sequence[SectionRow]) -> dict[str, Any]:
     """Return the full text of *kind*, which was measured; *more* rows do not fit its section's table."""
-    measured = [measurement for measurement in document.measurements if measurement.kind == kind]
+    measured = _measured(document, kind)
     texts = [module.one(measurement, measurement.values) for measurement in measured] if hasattr(module, "one") else []
     texts += [module.all(measured)] if hasattr(module, "all") else []
     return {

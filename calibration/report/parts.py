@@ -25,6 +25,7 @@ from calibration.report.blocks import (
     Span,
     Style,
     Table,
+    Target,
     Text,
     Verbatim,
 )
@@ -50,6 +51,11 @@ def styled(text: object, style: Style) -> Span:
     return Span(str(text), style)
 
 
+def moved(text: object, how: str) -> Inline:
+    """Return *text* in the style of a metric that moved for the worse or for the better."""
+    return Span(str(text), "invalid" if how == "worse" else "on_target") if how in {"worse", "better"} else str(text)
+
+
 def link(text: object, target: str) -> Link:
     """Return *text* that leads to a URL or to ``#anchor`` on the page."""
     return Link(str(text), target)
@@ -63,6 +69,11 @@ def paragraph(text: object, kind: str) -> Paragraph:
 def place(name: Literal["links", "method"], kind: str = "") -> Place:
     """Return a place that the site fills."""
     return Place(name, kind)
+
+
+def target(name: str) -> Target:
+    """Return what ``#name`` leads to."""
+    return Target(name)
 
 
 def fold(title: object, kind: str = "fold", *, caller: Any) -> Box:

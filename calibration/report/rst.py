@@ -29,6 +29,7 @@ from calibration.report.blocks import (
     Span,
     Style,
     Table,
+    Target,
     Term,
     Text,
     Verbatim,
@@ -104,6 +105,8 @@ def _block(block: Block) -> str:
             return f".. admonition:: {inline(title)}\n   :class: {kind}\n\n{body}"
         case Comment(lines):
             return "\n   ".join((f".. {lines[0]}", *lines[1:]))
+        case Target(name):
+            return f".. _{name}:"
         case Place("method", kind):
             return f".. rst-class:: method\n\n{inline(kind)}"
         case Place(name):
@@ -176,7 +179,7 @@ def _inline(item: Inline, *, first: bool) -> str:
             start, end = (character if character in {" ", "\n"} else "" for character in (item[:1], item[-1:]))
             return start + "\n".join(lines) + (end if item.strip() else "")
         case Link(text, target) if target.startswith("#"):
-            return f"{inline(text)}_"
+            return f"`{inline(text)} <{target[1:]}_>`__"
         case Link(text, target) if target.startswith("method/"):
             return inline(text, first=first)  # a page of the site
         case Link(text, target):

@@ -120,7 +120,7 @@ def _with_half_width(metric: Metric) -> str:
 def latency(facts: Facts) -> Iterator[str]:
     """Yield the memory latency, idle and under load."""
     idle = facts.record("idle_latency")
-    local = [item for item in idle if is_local(item)]
+    local = [item for item in idle if is_local(item.quantity)]
     if local:
         remote = [figure.metric for figure in idle if figure not in local]
         beyond = f", remote memory in {_range(remote)}" if remote else ""

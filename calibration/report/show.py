@@ -67,6 +67,8 @@ def print_story(summary: Story, run: Path, stream: IO[str], *, colour: bool | No
         line = visible(labelled(about, text)) if number else visible(text)
         out.print(Text(line, style=style if number == 0 else ""), soft_wrap=about == "Do")  # a command is not cut
     _print_columns(out, list(map(_row, summary.headlines)))
+    for since in summary.since:
+        _line(out, Text(f"  {visible(f'{since.name}: {since.text}')}"))
     findings, advice = summary.findings[:MAX_FINDINGS], summary.advice[:MAX_ADVICE]
     for mark, lines in (("-", findings), (">", advice)):
         for line in lines:

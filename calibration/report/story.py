@@ -22,8 +22,10 @@ from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation
 from calibration.judge.answer import Look, Sharpness, look
+from calibration.judge.since import Since
 from calibration.judge.standing import Standing, Standings
-from calibration.measurements.jitter import JitterValues
+from calibration.measurements.jitter import JitterValues, quiet
+from calibration.measurements.wakeup import WakeupValues
 from calibration.references.library import library, results_of
 from calibration.references.matching import Normal, normal
 from calibration.report.advice import Advice, advice
@@ -39,6 +41,9 @@ MAX_ADVICE: Final = 3
 MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
 
+MAX_VIEWS_APART: Final = 10.0
+"""Views of interruptions whose worst differ by more than this factor are told apart in a line."""
+
 MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""
 
@@ -48,7 +53,8 @@ class Story:
     """The first screen.
 
     ``answer`` is the answer on the SUT: what each line is about, and its text; ``look`` is that of the machine,
-    ``sharpness`` that of the measurement. ``advice`` is what to change, in a line each, the greatest cost first.
+    ``sharpness`` that of the measurement. ``since`` has the changes of the metrics in ``headlines``, ``advice`` what to
+    change, in a line each, the greatest cost first.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Story:
     findings: tuple[str, ...]
     more_findings: int
     headlines: tuple[HeadlineRow, ...]
+    since: tuple[Since, ...] = ()
     advice: tuple[str, ...] = ()
     more_advice: int = 0
     normal: tuple[str, ...] = ()
@@ -74,6 +81,7 @@ def story(document: RunDocument, standing: Standing, compared: Normal) -> Story:
     context = None if document.context is None else document.context.parsed
     advised = advice(document)
     findings = list(dict.fromkeys(_findings(document, context, advised)))
+    headlines = tuple(headline_rows(document, standing, compared))
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
         name=f"{run.testbed} / {run.sut}",
@@ -84,7 +92,8 @@ def story(document: RunDocument, standing: Standing, compared: Normal) -> Story:
         sharpness=standing.answer.sharpness,
         findings=tuple(findings[:MAX_FINDINGS]),
         more_findings=max(0, len(findings) - MAX_FINDINGS),
-        headlines=tuple(headline_rows(document, standing, compared)),
+        headlines=headlines,
+        since=tuple(since.of([row.metric for row in headlines]) for since in standing.since),
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
         more_advice=max(0, len(advised) - MAX_ADVICE),
         normal=() if context is None else tuple(answers(compared)),
@@ -129,6 +138,7 @@ def _findings(document: RunDocument, context: Context | None, advised: Sequence[
     yield from (f"{flag.reason}." for flag in document.flags if flag.code in FINDINGS)
     yield from _nodes_behind(document.record, peaks_of(context), advised)
     yield from _disturbed_cpus(document.measurements, advised, context)
+    yield from _views(document.measurements)
     yield from (
         f"{item.title}: {flag.reason}."
         for item, flag in _flags(document.measurements, "warn")
@@ -202,7 +212,7 @@ def _disturbed_cpus(
         what = "No isolated CPU was measured" if context is not None and context.isolated_cpus else "No CPU is isolated"
         yield (
             f"{what}: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_share)} of its time, "
-            f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
+            f"longest interruption {units.time_ns(found[0].longest_ns)}."
         )
     lost = [values for values in found if values.isolated and values.gaps.lost_share > MAX_LOST_SHARE]
     if lost:
@@ -212,6 +222,30 @@ def _disturbed_cpus(
         who = f"Isolated CPU {cpus} loses" if len(lost) == 1 else f"{len(lost)} isolated CPUs ({cpus}) lose"
         shares = dict.fromkeys(units.percent(values.gaps.lost_share) for values in (lost[-1], lost[0]))
         yield f"{who} {' to '.join(shares)} of {'its' if len(lost) == 1 else 'their'} time{cause}."
+
+
+def _views(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """Yield the longest interruption of each view in the time it watched, if they differ by an order of magnitude."""
+    values = [measurement.values for measurement in measurements if measurement.validity.valid]
+    cpus = quiet([item for item in values if isinstance(item, JitterValues)])
+    wakes = [item for item in values if isinstance(item, WakeupValues)]
+    if not cpus:
+        return
+    work, gap = (max(cpus, key=key) for key in (lambda cpu: cpu.work_max_ns, lambda cpu: cpu.gaps.max_ns))
+    found = [
+        (work.work_max_ns, "fixed work", work.work_s, (work.cpu,)),
+        (gap.gaps.max_ns, "gaps", gap.gaps.wall_s, (gap.cpu,)),
+        *((item.max_ns, "wake-up", item.wall_s, item.cpus) for item in wakes),
+    ]
+    found.sort(reverse=True)
+    first = {view: (longest, watched_s, on) for longest, view, watched_s, on in reversed(found)}
+    if found[0][0] > MAX_VIEWS_APART * min(longest for longest, *_ in first.values()):
+        same = len({on for *_, on in first.values()}) == 1
+        seen = (
+            f"{view} {units.time_ns(longest)} in {watched_s:.0f} s{'' if same else f' (CPU {format_cpulist(on)})'}"
+            for view, (longest, watched_s, on) in sorted(first.items(), key=lambda item: -item[1][0])
+        )
+        yield f"Longest interruption: {', '.join(seen)}."
 
 
 def _machine(context: Context) -> Iterator[str]:

@@ -16,6 +16,7 @@ from rich.text import Text as Styled
 
 from calibration.base.console import console as console_of
 from calibration.base.text import visible
+from calibration.base.units import plural
 from calibration.report.blocks import (
     Block,
     Blocks,
@@ -29,6 +30,7 @@ from calibration.report.blocks import (
     Span,
     Style,
     Table,
+    Target,
     Term,
     Text,
     Verbatim,
@@ -50,8 +52,17 @@ STYLES: Final[dict[Style, str]] = {
 """How the styles look; the meaning is in the text too, for terminals without colour."""
 
 
-def print_blocks(blocks: Blocks, stream: IO[str], *, full: bool = False) -> None:
-    """Print *blocks* on *stream*, with folded parts if *full*; commands of advice in any case."""
+def print_blocks(
+    blocks: Blocks,
+    stream: IO[str],
+    *,
+    full: bool = False,
+    option: str = "(samples, intervals, commands, machine): --full",
+) -> None:
+    """Print *blocks* on *stream*, with folded parts if *full*; commands of advice in any case.
+
+    *option* says what is folded, and which option prints it.
+    """
     console = console_of(stream)
     folded = [block for block in blocks if isinstance(block, Box) and block.kind == "fold"]
     shown = blocks if full else [block for block in blocks if block not in folded]
@@ -59,9 +70,7 @@ def print_blocks(blocks: Blocks, stream: IO[str], *, full: bool = False) -> None
         if not isinstance(block, Heading) or (following is not None and not isinstance(following, Heading)):
             _print(block, console)
     if folded and not full:
-        console.print(
-            Styled(f"{len(folded)} folded parts (samples, intervals, commands, machine): --full", style="dim")
-        )
+        console.print(Styled(f"{plural(len(folded), 'folded part')} {option}", style="dim"))
 
 
 def _print(block: Block, console: Console) -> None:
@@ -93,7 +102,7 @@ def _print(block: Block, console: Console) -> None:
                 console.print(Styled(name, style="bold"), end="\n" if kind == "warning" else "\n\n")
             for part in inner:
                 _print(part, console)
-        case Place() | Comment():
+        case Place() | Target() | Comment():
             pass
 
 

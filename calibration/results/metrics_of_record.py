@@ -7,7 +7,7 @@ Other measurements of the same quantity are cross-checks (``calibration.results.
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from calibration.measurements import row_of
+from calibration.measurements import record_title, row_of
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.metric_rows import Quantity, Record
@@ -46,13 +46,20 @@ def _worst(metrics: Sequence[tuple[Measurement, Metric]]) -> list[tuple[Measurem
     return [max(isolated or metrics, key=lambda pair: pair[1].value)]
 
 
+def quantity_of(metric: str) -> str | None:
+    """Return the quantity that *metric* can be of record of; ``None`` if there is none."""
+    row = row_of(metric)
+    if row.record is None:
+        return None
+    return ".".join(filter(None, (row.record.quantity, row.record.place.format(**(row.labels(metric) or {})))))
+
+
 def _of(record: Record, measurement: Measurement, metric: Metric) -> RecordMetric:
     trust, reason = measurement.trust_in(metric)
-    labels = row_of(metric.name).labels(metric.name) or {}
     return RecordMetric(
-        quantity=".".join(filter(None, (record.quantity, record.place.format(**labels)))),
+        quantity=quantity_of(metric.name) or "",
         family=record.quantity,
-        title=record.title.format(**labels),
+        title=record_title(metric.name) or "",
         metric=metric,
         measurement=measurement.id,
         trust=trust,

@@ -5,6 +5,10 @@ from typing import Literal
 
 from calibration.base.model import Model
 
+Work = Literal["interrupt", "timer", "ipi", "vector", "nmi", "softirq", "task", "work"]
+"""Kinds of kernel work: of a device's interrupt, a timer and what it calls, another CPU's request, any other interrupt,
+a non-maskable one, a softirq, another thread, and a function that a kernel worker runs."""
+
 
 class TracedCause(Model):
     """One kind of kernel work that interrupted the CPU, from traced events.
@@ -14,7 +18,7 @@ class TracedCause(Model):
     only one had the name.
     """
 
-    kind: Literal["interrupt", "timer", "ipi", "vector", "nmi", "softirq", "task", "work"]
+    kind: Work
     name: str
     function: str | None
     irq: int | None
@@ -42,6 +46,25 @@ class Unexplained(TracedRest):
     without_events: int
 
 
+class GapCause(Model):
+    """The kernel work that took at least half of a gap."""
+
+    kind: Work
+    name: str
+    function: str | None
+
+
+class TracedGap(Model):
+    """One of the longest gaps while the kernel was traced; ``cause`` is ``None`` if no work explains half of it.
+
+    ``at_ns`` is watched time: it counts from the start of the first traced part and stands still between parts.
+    """
+
+    at_ns: float
+    length_ns: float
+    cause: GapCause | None
+
+
 class GapTotals(Model):
     """How much a CPU was interrupted in ``wall_s``; ``mean_ns`` is ``None`` without gaps."""
 
@@ -56,7 +79,8 @@ class TracedView(Model):
     """The gaps found while the kernel was traced.
 
     ``without_tracing`` is the untraced view of the same command; the difference is the cost of tracing.
-    ``explained_gaps`` are those with a complete trace. ``edges`` is kernel entry and exit, and cache refills.
+    ``explained_gaps`` are those with a complete trace, ``longest`` the longest of them, empty in older documents.
+    ``edges`` is kernel entry and exit, and cache refills.
     """
 
     clock: Literal["x86-tsc", "mono_raw"]
@@ -68,6 +92,7 @@ class TracedView(Model):
     without_tracing: GapTotals
     explained_gaps: int
     explained_ns: float
+    longest: tuple[TracedGap, ...] = ()
     causes: tuple[TracedCause, ...]
     edges: TracedRest
     unexplained: Unexplained

@@ -115,6 +115,15 @@ def test_an_invalid_measurement_is_one_finding(document: RunDocument) -> None:
     assert any("PLACEMENT_WRONG: 3 of 4 pages" in finding for finding in first_screen(one).findings)
 
 
+def test_views_of_interruptions_that_disagree_are_told_apart(document: RunDocument) -> None:
+    """The longest of both views of jitter is of record."""
+    (line,) = (item for item in first_screen(document).findings if item.startswith("Longest interruption: "))
+    assert line.endswith(": wake-up 43.8 ms in 24 s, fixed work 1.49 ms in 32 s, gaps 202 µs in 30 s.")
+    assert rows(document)["worst-gap"].value == "1.49 ms"
+    calm = run_document(names=("jitter",))
+    assert not [item for item in first_screen(calm).findings if item.startswith("Longest interruption: ")]
+
+
 def test_an_interrupted_run_says_so_first(document: RunDocument) -> None:
     ended = document.model_copy(update={"run": document.run.model_copy(update={"status": "interrupted"})})
     screen = first_screen(ended)

@@ -5,6 +5,7 @@ import copy
 import json
 
 import pytest
+from docutils import nodes
 
 from calibration.context.loader import load
 from calibration.measurements import declaration
@@ -14,7 +15,7 @@ from calibration.measurements.sut import Sut
 from calibration.report.osnoise import class_share
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
-from calibration.sutprobe.tracing import NoiseClass, NoiseName, Traced
+from calibration.sutprobe.tracing import GapCause, NoiseClass, NoiseName, Traced, TracedGap
 from tests.report.report_documents import (
     FIXTURES,
     MACHINE,
@@ -69,6 +70,34 @@ def test_causes_cost_and_advice_are_reported() -> None:
     assert "a_rare_function" not in text  # too little to be shown
     assert "The kernel was not traced" not in text
 
+
+def test_the_panel_says_who_did_it_and_leads_to_the_change() -> None:
+    assert TRACED.view is not None
+    gaps = (
+        TracedGap(at_ns=1.5e9, length_ns=4e6, cause=GapCause(kind="interrupt", name="eth0", function=None)),
+        TracedGap(at_ns=0.5e9, length_ns=3e5, cause=None),
+    )
+    traced = TRACED.model_copy(update={"view": TRACED.view.model_copy(update={"longest": gaps})})
+    page = page_of(with_traced(traced), drawn=True)
+    tree = parsed(page)
+    (line, bars) = (next(image for image in tree.findall(nodes.image) if name in image["uri"]) for name in CHARTS)
+    assert "4.00 ms at 1.50 s on CPU 1, by device interrupt eth0; 300 µs at 0.50 s" in line["alt"]
+    assert "device interrupt 0.49 %" in bars["alt"]
+    row = next(row for row in tree.findall(nodes.row) if row.astext().startswith("device interrupt"))
+    (link,) = row.findall(nodes.reference)
+    assert link.astext() == "Move interrupts off isolated CPUs"
+    assert any(link["refid"] in target["ids"] for target in tree.findall() if isinstance(target, nodes.Element))
+
+
+def test_without_a_trace_the_panel_says_how_to_get_causes() -> None:
+    text = text_of(with_traced(None))
+    assert "those of single interruptions are unknown" in text
+    assert "calibration run --profile full" in text
+    text = text_of(with_traced(REFUSED))
+    assert "those of single interruptions are unknown. The kernel was not traced: " in text
+
+
+CHARTS = ("interruptions", "lost-time-by-cause")
 
 NOISE = (
     NoiseClass(kind="irq", count=120, total_ns=1.5e6, longest_ns=2e4, share=0.3,

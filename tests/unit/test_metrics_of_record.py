@@ -79,15 +79,22 @@ def test_worst_gap_prefers_isolated_cpus(document: RunDocument) -> None:
     (jitter,) = (measurement for measurement in document.measurements if measurement.kind == "jitter")
     assert isinstance(jitter.values, JitterValues)
 
-    def one(cpu: int, max_ns: float, *, isolated: bool) -> Measurement:
+    intervals = jitter.values.intervals
+
+    def one(cpu: int, max_ns: float, *, isolated: bool, disturbed: bool = False) -> Measurement:
         gaps = jitter.values.gaps.model_copy(update={"max_ns": max_ns})
-        values = jitter.values.model_copy(update={"cpu": cpu, "isolated": isolated, "gaps": gaps})
+        quiet = tuple(item.model_copy(update={"inst_max_cycles": item.inst_min_cycles}) for item in intervals)
+        shown = {"gaps": gaps, "intervals": intervals if disturbed else quiet}
+        values = jitter.values.model_copy(update={"cpu": cpu, "isolated": isolated, **shown})
         return jitter.model_copy(update={"values": values})
 
     worst = by_quantity((one(1, 9e6, isolated=False), one(2, 1e3, isolated=True), one(3, 2e3, isolated=True)))
     assert worst["worst_gap"].metric.name == "jitter.cpu3.gaps.max_ns"
     worst = by_quantity((one(1, 9e6, isolated=False), one(2, 1e3, isolated=False)))
     assert worst["worst_gap"].metric.name == "jitter.cpu1.gaps.max_ns"
+    worst = by_quantity((one(1, 1e3, isolated=False, disturbed=True), one(2, 2e3, isolated=False)))
+    assert worst["worst_gap"].metric.name == "jitter.cpu1.work_max_ns", "the longest of both views"
+    assert worst["worst_gap"].metric.value == pytest.approx(1.49e6, rel=0.01)
 
 
 def test_repeated_measurements_are_checked_against_the_metric_of_record(document: RunDocument) -> None:

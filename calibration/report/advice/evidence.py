@@ -12,6 +12,7 @@ from calibration.context.boot_rules import versions
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
+from calibration.measurements.disturbers import LOCAL_TIMER
 from calibration.measurements.jitter import JitterValues
 from calibration.profiles import load_profile, profile_names
 from calibration.report.advice.claims import Claim, claims
@@ -29,9 +30,6 @@ TICK_RATES_HZ: Final = (100, 250, 300, 1000)
 
 TICK_TOLERANCE: Final = 1e-3
 """Relative difference between a rate in the gaps and the tick's: clocks agree to ppm, other timers to nothing."""
-
-LOCAL_TIMER: Final = "LOC"
-"""Name of the local timer's interrupts in ``/proc/interrupts`` of x86."""
 
 
 class Cost(NamedTuple):

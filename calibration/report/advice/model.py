@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from calibration.base.model import Model
+from calibration.base.units import slug
+from calibration.measurements.disturbers import Disturber
 from calibration.report.advice.evidence import Cost, Evidence
 
 
@@ -23,6 +25,8 @@ class Advice(Model):
     cost as a share of a CPU's time, of the bandwidth, latency or clock, 0 if it is none; ``count`` is the number of
     events or bytes if the cost is one, else ``None``.
 
+    ``about`` is the cause of interruptions that the change removes, ``anchor`` its place on a page.
+
     ``change``, ``keep`` and ``undo`` are lines for a root shell: what takes effect now (or at the next boot), what
     keeps it over a boot (empty if the change does), and what reverts both. Lines with ``#`` first are for the reader.
     """
@@ -39,6 +43,8 @@ class Advice(Model):
     keep: tuple[str, ...]
     undo: tuple[str, ...]
     source: Source
+    about: Disturber | None
+    anchor: str
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -67,7 +73,8 @@ class Rule(NamedTuple):
     """One row of the table of rules.
 
     ``title`` is what to do, ``condition`` when the rule applies, ``cost`` what shows its cost; all three are in the
-    documentation. ``host_only`` rules are about what a guest cannot change, and are not applied to guests.
+    documentation. ``host_only`` rules are about what a guest cannot change, and are not applied to guests. ``about`` is
+    the cause of interruptions that the change removes.
     """
 
     id: str
@@ -77,12 +84,13 @@ class Rule(NamedTuple):
     source: Source
     find: Callable[[Evidence], Iterator[Found]]
     host_only: bool = False
+    about: Disturber | None = None
 
     def apply(self, evidence: Evidence) -> Iterator[Advice]:
         """Yield the advice that *evidence* supports."""
         if self.host_only and evidence.context.virtualization.guest:
             return
-        for found in self.find(evidence):
+        for number, found in enumerate(self.find(evidence)):
             cost = found.cost if isinstance(found.cost, Cost) else None
             yield Advice(
                 rule=self.id,
@@ -97,4 +105,6 @@ class Rule(NamedTuple):
                 keep=found.commands.keep,
                 undo=found.commands.undo,
                 source=self.source,
+                about=self.about,
+                anchor=f"advice-{slug(self.id)}{f'-{number + 1}' if number else ''}",
             )

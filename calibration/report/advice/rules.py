@@ -74,6 +74,7 @@ RULES: Final = (
         "traced share of the lost time of ``jitter``, else how many came to isolated CPUs during the run",
         AFFINITY,
         interruptions.interrupts,
+        about="device interrupt",
     ),
     Rule(
         "tick",
@@ -82,6 +83,7 @@ RULES: Final = (
         "traced share or periodic gaps of ``jitter``, else its count of local timer interrupts",
         TICKS,
         interruptions.tick,
+        about="local timer",
     ),
     Rule(
         "tick_on_nohz_full",
@@ -90,6 +92,7 @@ RULES: Final = (
         "traced share or periodic gaps of ``jitter``, else its count of local timer interrupts",
         TICKS,
         interruptions.tick_on_nohz_full,
+        about="local timer",
     ),
     Rule(
         "thp_always",
@@ -179,6 +182,7 @@ RULES: Final = (
         f"{OF_TRACE}; else NMIs counted",
         WATCHDOG,
         settings.watchdog,
+        about="other interrupt",
     ),
     Rule(
         "rcu_callbacks",
@@ -192,6 +196,7 @@ RULES: Final = (
             without_callbacks,
             lambda evidence, cpu: cpu in evidence.context.isolation.rcu_nocbs,
         ),
+        about="softirq",
     ),
     Rule(
         "rcu_expedited",
@@ -205,6 +210,7 @@ RULES: Final = (
             without_expediting,
             lambda evidence, cpu: evidence.option("rcupdate.rcu_normal", "rcupdate.rcu_normal_after_boot"),  # noqa: ARG005
         ),
+        about="other interrupt",
     ),
     Rule(
         "memory_statistics",
@@ -213,6 +219,7 @@ RULES: Final = (
         OF_TRACE,
         SYSCTL_VM,
         traced("memory_statistics", "The kernel gathers memory statistics on {cpus}", rarer_statistics, gathers_rarely),
+        about="thread",
     ),
     Rule(
         "unbound_workers",
@@ -221,6 +228,7 @@ RULES: Final = (
         OF_TRACE,
         WORKQUEUE,
         traced("unbound_workers", "Unbound workers run on {cpus} ({functions})", workers_elsewhere),
+        about="thread",
     ),
     Rule(
         "bound_workers",
@@ -233,6 +241,7 @@ RULES: Final = (
             "Work is queued on {cpus} ({functions})",
             programs_elsewhere("a program that queues work there", "workqueue/workqueue_queue_work"),
         ),
+        about="thread",
     ),
     Rule(
         "program_timers",
@@ -245,6 +254,7 @@ RULES: Final = (
             "Timers of programs expire on {cpus} ({functions})",
             programs_elsewhere("a program that sets timers there", "timer/hrtimer_start"),
         ),
+        about="local timer",
     ),
     Rule(
         "network_packets",
@@ -253,6 +263,7 @@ RULES: Final = (
         OF_TRACE,
         PACKETS,
         traced("network_packets", "{cpus} handles network packets ({functions})", packets_elsewhere),
+        about="softirq",
     ),
     Rule(
         "load_balancing",
@@ -266,6 +277,7 @@ RULES: Final = (
             out_of_balancing,
             lambda evidence, cpu: cpu in evidence.isolated,
         ),
+        about="softirq",
     ),
     Rule(
         "memory_mappings",
@@ -278,6 +290,7 @@ RULES: Final = (
             "Other CPUs change memory mappings that {cpus} uses ({functions})",
             programs_elsewhere("threads that map and unmap memory of the program there", "tlb/tlb_flush"),
         ),
+        about="other interrupt",
     ),
     Rule(
         "memory_barriers",
@@ -290,6 +303,7 @@ RULES: Final = (
             "A program requests memory barriers on {cpus} (membarrier, {functions})",
             programs_elsewhere("the program with a thread there that calls membarrier"),
         ),
+        about="other interrupt",
     ),
     Rule(
         "performance_counters",
@@ -302,6 +316,7 @@ RULES: Final = (
             "A program reads performance counters of {cpus} from another CPU ({functions})",
             programs_elsewhere("perf, or a monitor; give it the other CPUs, as perf stat -C"),
         ),
+        about="other interrupt",
     ),
     Rule(
         "model_registers",
@@ -314,6 +329,7 @@ RULES: Final = (
             "A program reads model-specific registers of {cpus} from another CPU ({functions})",
             registers_unread,
         ),
+        about="other interrupt",
     ),
     Rule(
         "code_patching",
@@ -322,6 +338,7 @@ RULES: Final = (
         OF_TRACE,
         TRACING,
         traced("code_patching", "The kernel patches its code while {cpus} is watched ({functions})", unpatched),
+        about="other interrupt",
     ),
     Rule(
         "threads",
@@ -330,6 +347,7 @@ RULES: Final = (
         OF_TRACE,
         AFFINITY_OF_THREADS,
         threads,
+        about="thread",
     ),
     Rule(
         "unexplained",
@@ -339,6 +357,7 @@ RULES: Final = (
         HWLAT,
         unexplained,
         host_only=True,
+        about="firmware",
     ),
 )
 """In the order of the documentation."""
