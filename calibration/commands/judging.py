@@ -9,6 +9,7 @@ from typing import Literal
 import click
 
 from calibration.base.errors import VERDICT_FAILED, InputError
+from calibration.base.files import able_to, write_whole
 from calibration.base.options import results_option, results_option_or_argument
 from calibration.results.find import find_run
 
@@ -17,29 +18,53 @@ from calibration.results.find import find_run
 @click.argument("first")
 @click.argument("second")
 @results_option
-@click.option("--all", "everything", is_flag=True, help="Print every metric, and facts in full.")
+@click.option("--all", "everything", is_flag=True, help="Print all metrics and facts.")
 @click.option("--json", "form", flag_value="json", help="Print every metric as JSON.")
 @click.option("--rst", "form", flag_value="rst", help="Print the comparison as reStructuredText.")
-def compare_command(first: str, second: str, *, results: Path, everything: bool, form: str | None) -> None:
+@click.option("--html", "form", flag_value="html", help="Print it as a page in one file, to be attached to a ticket.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to this file, with --json, --rst or --html.",
+)
+def compare_command(
+    first: str, second: str, *, results: Path, everything: bool, form: str | None, output: Path | None
+) -> None:
     """Compare two runs, SUTs or published pages, metric by metric.
 
-    FIRST and SECOND are each a run, as for calibration report, or the file of a published page. The metrics that differ
-    most come first. A metric differs if its change exceeds the tolerance by more than the scatter of both runs.
+    FIRST and SECOND are each a run, as for calibration report, or the file of a published page. Headline metrics come
+    first. A metric differs if its change exceeds the tolerance by more than the scatter of both runs.
     """
     from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - slow, and not needed for --help
 
-    compared = compare(*(read_compared(find_run(results, item)) for item in (first, second)))
+    if output is not None and form is None:
+        raise click.UsageError("--output needs --json, --rst or --html")
+    sides = [read_compared(find_run(results, item)) for item in (first, second)]
+    compared = compare(*sides, public=form == "html")
     if form == "json":
-        click.echo(compared.model_dump_json(indent=1))
-    elif form == "rst":
-        from calibration.report.comparison import comparison_page  # noqa: PLC0415 - as above
+        text = f"{compared.model_dump_json(indent=1)}\n"
+    else:
+        from calibration.report.alone import page_alone  # noqa: PLC0415 - as above
+        from calibration.report.comparison import (  # noqa: PLC0415 - as above
+            comparison_page,
+            print_comparison,
+            without_charts,
+        )
         from calibration.report.rst import to_rst  # noqa: PLC0415 - as above
 
-        click.echo(to_rst(comparison_page(compared)), nl=False)
-    else:
-        from calibration.report.screens.comparison import print_comparison  # noqa: PLC0415 - as above
-
-        print_comparison(compared, sys.stdout, everything=everything)
+        if form is None:
+            print_comparison(compared, sys.stdout, everything=everything)
+            return
+        page = comparison_page(compared)
+        text = page_alone(page) if form == "html" else to_rst(without_charts(page))
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    with able_to(f"write {output}"):
+        write_whole(output, text.encode())
+    click.echo(output)
 
 
 def _night(_context: click.Context, _option: click.Parameter, value: datetime | None) -> date | None:

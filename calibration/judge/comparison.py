@@ -40,6 +40,7 @@ from calibration.measurements import row_of
 from calibration.measurements.metric_rows import Tolerance
 from calibration.results import imports
 from calibration.results.layout import RUN
+from calibration.results.metrics_of_record import quantity_of
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric, metrics_of
 from calibration.results.store import read_run
@@ -69,7 +70,7 @@ class Comparison(Model):
     """One metric of two documents: ``ratio`` is the second value divided by the first.
 
     ``ratio_interval`` comes from both intervals; ``better`` names the better side if they differ, even if only
-    indicatively.
+    indicatively. ``quantity`` is that which the metric is of record of in either document.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Comparison(Model):
     outcome: Outcome
     better: Literal["first", "second"] | None
     reason: str
+    quantity: str | None = None
 
 
 class Difference(Model):
@@ -128,9 +130,14 @@ def _largest(by_ratio: Sequence[Comparison]) -> str:
     return f"; largest: {by_ratio[0].title} {times(by_ratio[0].ratio)}"
 
 
-def compare(first: RunDocument, second: RunDocument) -> ComparedRuns:
-    """Return *first* and *second* compared, metric by metric."""
-    comparisons = tuple(sorted(compare_metrics(metrics_of(first), metrics_of(second)), key=_rank))
+def compare(first: RunDocument, second: RunDocument, *, public: bool = False) -> ComparedRuns:
+    """Return *first* and *second* compared, metric by metric; *public* omits what pages may not show."""
+    quantities = {item.metric.name: item.quantity for document in (second, first) for item in document.record}
+    found = compare_metrics(*(metrics_of(document, public=public) for document in (first, second)))
+    of_record = [item.model_copy(update={"quantity": quantities.get(item.name)}) for item in found]
+    if not quantities:
+        of_record = [item.model_copy(update={"quantity": quantity_of(item.name)}) for item in of_record]
+    comparisons = tuple(sorted(of_record, key=_rank))
     differing = [item.name for item in comparisons if item.outcome in {"differs", "indicative"}]
     return ComparedRuns(
         first=name_of(first),

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of a comparison: differences in full, the rest counted, and facts that explain them."""
 
+import io
+import re
 from collections.abc import Sequence
 
+import pytest
+
 from calibration.judge.comparison import ComparedRuns, _facts, _rank, compare, compare_metrics
-from calibration.report.comparison import comparison_page
+from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.report.alone import page_alone
+from calibration.report.blocks import Charts, Table, plain
+from calibration.report.comparison import comparison_page, print_comparison
 from calibration.report.rst import to_rst
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric
+from tests.report.report_documents import grown, index_of, replace, with_rows
 from tests.unit.test_comparison import figure
 
 
@@ -62,8 +70,50 @@ def test_identical_metrics_are_counted(document: RunDocument) -> None:
     assert f"**Identical: all {len(compared.figures)} metrics." in text
     assert compared.facts == ()
     assert "The captures of the two machines do not differ" in text
-    assert text.count("list-table") == 0
-    assert len(text.splitlines()) < 25
+    assert text.count("list-table") == 1, "the headline metrics"
+    assert len(text.splitlines()) < 125
+
+
+def test_headline_metrics_come_first_and_others_are_folded(document: RunDocument) -> None:
+    """Causes need a known mechanism."""
+    page = comparison_page(compare(document, slower(document, 1.5)))
+    table = next(block for block in page if isinstance(block, Table))
+    rows = {plain(row[0]): [plain(cell) for cell in row[1:]] for row in table.rows}
+    assert next(iter(rows)) == "Idle latency, node 0 to node 0"
+    assert len(rows) <= 12
+    *_, change, verdict, causes = rows["Idle latency, node 0 to node 0"]
+    assert (change, verdict, causes) == ("+50.0 %", "first better", "microcode")
+    assert rows["L1 latency"][2:] == ["+0.00 %", "identical", "-"]
+    bells = next(block for block in page if isinstance(block, Charts)).charts[0]
+    assert "Idle latency, node 0 to node 0 +50.0 %" in bells.alt
+    assert "* Identical, " in to_rst(page)
+
+
+def test_a_page_in_one_file_needs_nothing_else(document: RunDocument) -> None:
+    html = page_alone(comparison_page(compare(document, slower(document, 1.5))))
+    assert html.startswith("<!doctype html>")
+    assert html.count('src="data:image/svg+xml;base64,') == 2
+    assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", html)
+    assert "<script" not in html
+    assert "url(" not in html
+
+
+def test_the_terminal_has_the_headline_metrics_first(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    print_comparison(compare(document, slower(document, 1.5)), stream)
+    text = stream.getvalue()
+    assert text.index("metrics differ") < text.index("Idle latency, node 0 to node") < text.index("Machines")
+    assert "Chart" not in text
+
+
+def slower(document: RunDocument, factor: float) -> RunDocument:
+    """Return *document* of a machine with other microcode, whose memory is *factor* times as slow."""
+    index = index_of(document, "latency_matrix")
+    values = document.measurements[index].values
+    assert isinstance(values, NodeMatrixValues)
+    other = replace(document, index, values=with_rows(values, grown(values, 1, lambda _cpu, _memory: factor)))
+    return other.model_copy(update={"facts": {**document.facts, "microcode": "0x2"}})
 
 
 def test_missing_metrics_are_counted_by_kind() -> None:

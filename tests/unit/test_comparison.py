@@ -18,7 +18,7 @@ from calibration.context.facts import NOT_KNOWN
 from calibration.judge.comparison import ComparedRuns, Comparison, compare, compare_metrics, read_compared
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
-from calibration.report.screens.comparison import print_comparison
+from calibration.report.comparison import print_comparison
 from calibration.results.plain import DocumentMetric
 from tests.readings import PAGES
 from tests.report.report_documents import run_document
@@ -172,7 +172,7 @@ def test_a_published_page_differs_indicatively() -> None:
     assert any(text.startswith("uname: Linux t7-sut2 4.19.0") for text in compared.context)
 
 
-@pytest.mark.parametrize("form", [[], ["--json"], ["--rst"]])
+@pytest.mark.parametrize("form", [[], ["--json"], ["--rst"], ["--html"]])
 def test_the_command_prints_the_comparison(form: list[str]) -> None:
     done = CliRunner().invoke(compare_command, [str(PAGES[1]), str(PAGES[2]), *form])
     assert done.exit_code == 0, done.output
@@ -199,12 +199,11 @@ def test_comparison_fits_one_screen(columns: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", str(columns))
     compared = compare(read_compared(PAGES[1]), read_compared(PAGES[2]))
     stream = io.StringIO()
-    print_comparison(compared.model_copy(update={"context": compared.context[:1] * 8}), stream)
+    print_comparison(compared, stream)
     lines = stream.getvalue().splitlines()
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= min(columns, 100)
-    assert "x  " in lines[5]
-    assert lines[-1] == "  and 2 more facts"
+    assert len(lines) <= 60
+    assert max(len(line.rstrip()) for line in lines) <= min(columns, 100)
+    assert lines[-1].endswith(" (other metrics and facts): --all")
 
 
 def test_differing_matrix_cells_share_one_line() -> None:
@@ -213,8 +212,22 @@ def test_differing_matrix_cells_share_one_line() -> None:
     second = [titled(110 + n, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
     figures = tuple(compare_metrics(first, second))
     stream = io.StringIO()
-    print_comparison(ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures), stream)
-    assert "Latency, node # to node # (16)  1.10x to 1.25x  first better" in stream.getvalue()
+    compared = ComparedRuns(first="one", second="other", context=(), facts=(), figures=figures)
+    print_comparison(compared, stream, everything=True)
+    text = " ".join(stream.getvalue().split())
+    assert "1.10x to 1.25x" in text
+    assert "(16 metrics)" in text.replace("metrics )", "metrics)")
+
+
+def test_a_file_is_written_and_named(tmp_path: Path) -> None:
+    target = tmp_path / "before-after.html"
+    sides = [str(PAGES[1]), str(PAGES[2])]
+    done = CliRunner().invoke(compare_command, [*sides, "--html", "-o", str(target)])
+    assert (done.exit_code, done.output) == (0, f"{target}\n")
+    assert "t7 / t7-sut2, imported" in target.read_text(encoding="utf-8")
+    refused = CliRunner().invoke(compare_command, [*sides, "-o", str(target)])
+    assert refused.exit_code == 2
+    assert "--output needs" in refused.output
 
 
 def titled(value: float, name: str, title: str) -> DocumentMetric:
