@@ -113,6 +113,15 @@ def test_results_as_an_argument_are_those_of_the_option(results: Path, tmp_path:
     assert "RESULTS" not in called(words[0], "--help").output
 
 
+def test_runs_of_this_machine_are_no_nights_of_a_lab(results: Path) -> None:
+    stored(results, [80.0] * 5, testbed="localhost", sut="localhost")
+    alone = json.loads(called("judge", "--results", results, "--json").output)
+    assert (alone["night"], {item["sut"] for item in alone["answers"]}) == (night_of(4).isoformat(), {"localhost"})
+    stored(results, [80.0] * 3)
+    of_lab = json.loads(called("judge", "--results", results, "--json").output)
+    assert (of_lab["night"], {item["sut"] for item in of_lab["answers"]}) == (night_of(2).isoformat(), {"t1"})
+
+
 def test_unknown_nights_and_suts_are_bad_input(results: Path) -> None:
     stored(results, [80.0])
     assert called("judge", "--results", results, "--night", "yesterday").exit_code == 2
@@ -195,6 +204,16 @@ def test_judgement_fits_one_screen(count: int, monkeypatch: pytest.MonkeyPatch) 
     assert max(len(line) for line in lines if "Do: " not in line) <= 80
     assert " ".join(lines[:2]).startswith(f"Night of 2026-11-21, {count + 51} SUTs: {count} failed, 51 without a")
     assert "waived: 47 more" in lines
+
+
+def test_unknown_drift_says_how_many_nights_there_are() -> None:
+    reasons = ["11 of 13 nights so far"] * 2 + ["3 of 13 nights so far"]
+    found = [
+        verdict(metric=f"jitter.cpu{number}.inst_jitter_ns", outcome="no_reference", reason=reason)
+        for number, reason in enumerate(reasons)
+    ]
+    words = "too few nights to detect a change, most have 11 of 13 nights so far"
+    assert f"unknown: 3 metrics of 1 SUT: {words}\n" in shown(*found)
 
 
 def test_all_prints_everything() -> None:

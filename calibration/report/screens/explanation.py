@@ -170,8 +170,7 @@ def _rest(found: Explanation) -> Iterator[str]:
     """Yield what did not change, and what could not be looked at."""
     rows = [row for test in found.tests for row in test.suts]
     quiet = [row for row in rows if not row.changes and row.reason is None]
-    if quiet:
-        yield f"without a change: {len(quiet)} of {len(rows)} series"
+    yield f"without a change: {len(quiet)} of {len(rows)} series"
     reasons = grouped((row.reason, row) for row in rows if row.reason is not None)
     for reason, own in reasons.items():
         suts = dict.fromkeys(" + ".join(row.suts) for row in own)

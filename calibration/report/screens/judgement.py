@@ -131,7 +131,9 @@ def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
     for check, words in UNKNOWN.items():
         of = [verdict for verdict in unknown if (verdict.check, verdict.bound is not None) == check]
         if of:
-            yield f"unknown: {plural(len(of), 'metric')} of {_suts(of)}: {words}"
+            ((so_far, _),) = Counter(verdict.reason for verdict in of).most_common(1)
+            more = f", most have {so_far}" if check == ("drift", False) else ""
+            yield f"unknown: {plural(len(of), 'metric')} of {_suts(of)}: {words}{more}"
     if any(answer.state in URGENT for answer in judgement.answers) and not everything:
         yield "details: --sut SUT, --all or --json"
 
