@@ -251,11 +251,11 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
     "Statistics": (
         _warn(
             "BIMODAL",
-            "The samples fall into two groups, so that one median does not describe them.",
+            "The samples are bimodal: one median does not describe them.",
             "Check ``samples``: groups within a placement indicate clock or load, groups of whole placements physical "
             "memory.",
             "Common causes are an alternating clock, other load, and two kinds of page placement (:doc:`statistics`).",
-            short="two levels",
+            short="bimodal",
         ),
         _warn(
             "NOT_CONVERGED",

@@ -40,7 +40,7 @@ def trust_of(value: Estimate) -> Judged:
     if value.flags and trust != "poor":
         trust = "near"
     if value.bimodal:
-        doubts.append(flag("BIMODAL", "the samples fall into two groups"))
+        doubts.append(flag("BIMODAL", "the samples are bimodal"))
         trust = "poor"
     return Judged(trust, worst(doubts))
 

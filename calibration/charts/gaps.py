@@ -48,7 +48,7 @@ def gaps_chart(
     many = len(found) > MAX_CURVES
     if many:
         middle = [(edge, rate) for edge in edges if (rate := median(cpu.at(edge) for cpu in found)) > 0]
-        lines = {f"CPU {worst.cpu}, the longest gap": worst.points, f"median of {len(found)} CPUs": middle}
+        lines = {f"CPU {worst.cpu}, the longest interruption": worst.points, f"median of {len(found)} CPUs": middle}
     else:
         lines = {f"CPU {cpu.cpu}{', isolated' * cpu.isolated}": cpu.points for cpu in found}
     rows = [
@@ -59,23 +59,27 @@ def gaps_chart(
     frame = Frame(width, 218 if many else 320, legend=list(lines), measurements=measurements)
     across = Scale(*ends_ns, frame.plot[0], log=True)
     up = Scale(min(rates) / 1.5, max(*rates, min(rates) * 10) * 2, frame.plot[1], log=True, up=True)
-    lengths = across.channel("x", "Length of the gap", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)
-    y = up.channel("y", "Gaps per second of this length or more", ticks=base.decades(up.low, up.high, 5 if many else 8))
+    lengths = across.channel("x", "Length of the interruption", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)
+    y = up.channel(
+        "y", "Interruptions per second, at least this long", ticks=base.decades(up.low, up.high, 5 if many else 8)
+    )
     x = {**lengths, "axis": {**lengths["axis"], "title": "", "labelExpr": "''"}} if many else lengths
-    layers = curves.layers(frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
+    layers = curves.layers(
+        frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "interruptions per second"}, bars=""
+    )
     if many:
         below = _heat_map(sorted(found, key=lambda cpu: cpu.cpu), across, edges, lengths, rates)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
         caption = (
-            "Above: how often a CPU was away for at least this long, on the CPU with the longest gap and at the "
-            "median. Below: the same rate of every CPU as colour."
+            "Above: how often a CPU was away for at least this long, on the CPU with the longest interruption and at "
+            "the median. Below: the same rate of every CPU as colour."
         )
     else:
         spec = frame.spec([base.rules("x", [max(cpu.threshold_ns for cpu in found)]), *layers], rows)
         caption = "How often the CPU was away for at least this long. The dashed line is the detection threshold."
     alt = (
-        f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
-        f"The longest gap is {units.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
+        "Interruptions per second of at least a length, both axes logarithmic, of "
+        f"{units.plural(len(found), 'CPU')}. The longest is {units.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
     )
     return Chart(name, spec, alt, caption)
 
@@ -108,7 +112,7 @@ def _heat_map(
         **base.stretch("x", x, "x", "x2"),
         **base.stretch("y", y, "y", "y2"),
         "color": {**base.number("r"), "scale": scale, "legend": legend},
-        "tooltip": base.tips(c="CPU", x="at least, ns", r="gaps per second"),
+        "tooltip": base.tips(c="CPU", x="at least, ns", r="interruptions per second"),
     }
     layer = base.mark("rect", encoding, clip=True)
     return base.view((across.px, down.px), [layer], cells, view={"fill": base.ABSENT, "stroke": base.AXIS})

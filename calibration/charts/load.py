@@ -60,7 +60,7 @@ def latency_chart(
         (x + (u - x) * part / 8, y + (v - y) * part / 8) for (x, y), (u, v) in pairwise(taken) for part in range(1, 8)
     ]
     best = base.shown(peak, "GB/s")
-    notes = [{"x": 0.0, "y": rounded(value), "text": f"unloaded {base.shown(value, 'ns')}"} for value in unloaded]
+    notes = [{"x": 0.0, "y": rounded(value), "text": "no load"} for value in unloaded]
     layers = [
         base.mark("line", grey, [row for row in points if row["s"] not in coloured], color=base.MUTED, opacity=0.35),
         base.rules("x", [peak]),
@@ -68,10 +68,9 @@ def latency_chart(
         *curves.layers(frame, (x, y), tooltip=tooltip, bars="xy"),
         base.mark("point", place, rings, size=170, strokeWidth=2, color=base.COLOURS[1]),
         base.labels([(ring["x"], ring["y"], text)], taken, (across, up), base.AROUND, fontWeight="bold"),
-        note([{"x": peak, "y": up.low, "text": f"peak {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),
+        note([{"x": peak, "y": up.low, "text": f"full load {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),
         note(notes, align="left", baseline="top", dx=6, dy=5),
     ]
-    text += f", which is {units.percent(ring['x'] / peak, 2)} of the peak of {best}"
-    text += "".join(f"; {base.shown(value, 'ns')} without load" for value in unloaded)
+    text += f", which is {units.percent(ring['x'] / peak, 2)} of {best} at full load"
     alt = f"{what} in ns against the bandwidth of the load in GB/s: {text}."
     return Chart(name, frame.spec(layers, rows), alt, caption)

@@ -110,7 +110,7 @@ class ReadLoadedLatency(ReadValues):
         """Yield both ends of the sweep: latency and bandwidth under full load, latency at the longest delay."""
         points = {point.inject_delay: point for point in self.points}
         for delay in dict.fromkeys((min(points), max(points))):
-            title = f"Latency under load, inject delay {delay}"
+            title = f"Loaded latency, inject delay {delay}"
             yield self._metric(f"{delay}.latency_ns", title, points[delay].latency_ns)
         delay = min(points)
         title = f"Bandwidth beside the probe, inject delay {delay}"

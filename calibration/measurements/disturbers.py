@@ -38,6 +38,13 @@ OF_WORK: Final[Mapping[Work, Disturber]] = {
 LOCAL_TIMER: Final = "LOC"
 """Name of the local timer's interrupts in ``/proc/interrupts`` of x86."""
 
+INTERRUPTS: Final = {
+    "CAL": "function call IPI", "IWI": "IRQ work", LOCAL_TIMER: "local timer", "MCP": "machine check poll",
+    "NMI": "non-maskable", "PMI": "performance monitoring", "RES": "reschedule IPI", "THR": "threshold APIC",
+    "TLB": "TLB shootdown", "TRM": "thermal event",
+}  # fmt: skip
+"""Rows of ``/proc/interrupts`` of x86 that have no number."""
+
 MAX_INTERRUPTIONS: Final = 10
 
 MAX_NAMES: Final = 3
@@ -67,8 +74,7 @@ class Interruption(NamedTuple):
 def source_name(source: GapSource) -> str:
     """Return the name of a counted source for readers."""
     if source.kind == "interrupt":
-        numbered = source.source.isdigit()
-        return "local timer" if source.source == LOCAL_TIMER else f"{'IRQ ' * numbered}{source.source}"
+        return f"IRQ {source.source}" if source.source.isdigit() else INTERRUPTS.get(source.source, source.source)
     return f"{source.source} softirq" if source.kind == "softirq" else source.source
 
 

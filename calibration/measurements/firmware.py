@@ -121,7 +121,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
     metric_rows = (
         latency(
             "firmware.max_gap_ns",
-            "the longest gap with interrupts off; without any, the threshold",
+            "the longest hardware latency (a gap with interrupts off); without any, the threshold",
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
@@ -129,7 +129,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         ),
         MetricRow(
             "firmware.rate_per_hour",
-            "gaps with interrupts off, on the CPU with most of them",
+            "hardware latency events, on the CPU with most of them",
             "lost_time",
             "per hour",
             "lower",

@@ -214,7 +214,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         ),
         latency(
             "jitter.cpu{cpu}.gaps.max_ns",
-            "the longest gap that was seen, once",
+            "the longest interruption that was seen, once",
             "longest_gap",
             tolerance=DISTURBED,
             depends=INTERRUPTED,
@@ -230,7 +230,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         ),
         fraction(
             "jitter.cpu{cpu}.gaps.lost_fraction",
-            "share of the time that gaps took",
+            "share of the time that interruptions took",
             "lost_time",
             better="lower",
             tolerance=DISTURBED,
@@ -386,10 +386,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         """Yield the typical spread per interval, the longest gap and the share of time lost."""
         cpu, gaps = f"cpu{values.cpu}", values.gaps
         yield self.metric(f"{cpu}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns)
-        yield self.metric(f"{cpu}.gaps.max_ns", f"Longest gap in {gaps.wall_s:.0f} s, CPU {values.cpu}", gaps.max_ns)
+        longest = f"Longest interruption in {gaps.wall_s:.0f} s, CPU {values.cpu}"
+        yield self.metric(f"{cpu}.gaps.max_ns", longest, gaps.max_ns)
         title = f"Longest interruption of the fixed work in {values.work_s:.0f} s, CPU {values.cpu}"
         yield self.metric(f"{cpu}.work_max_ns", title, values.work_max_ns)
-        title = f"Share of time lost in gaps, CPU {values.cpu}"
+        title = f"CPU time lost to interruptions, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
 
 

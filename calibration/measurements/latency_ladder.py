@@ -282,7 +282,9 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         for level in values.levels:
             if level.name.startswith(UNNAMED):
                 continue  # its name contains its size, which varies from run to run, so it cannot be compared
-            yield self.metric(f"{level.name}.latency_ns", f"{level.name} latency", level.latency_ns)
+            yield self.metric(
+                f"{level.name}.latency_ns", f"{level.name[0].upper()}{level.name[1:]} latency", level.latency_ns
+            )
         if values.series == "random":
             return
         largest = sorted(values.points, key=lambda point: point.size_bytes)
@@ -359,7 +361,10 @@ def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context |
         words = units.level(level.name, level.size_bytes)
         latency_ns = level.latency_ns.value
         levels[words, units.significant(latency_ns, 2)] = (start, end, latency_ns)
-    named = [(*found, f"{words} {shown(found[2], 'ns')}") for (words, _), found in levels.items()]
+    named = [  # the latency of memory has a metric of record elsewhere
+        (*found, words if words == "memory" else f"{words} {shown(found[2], 'ns')}")
+        for (words, _), found in levels.items()
+    ]
     caches = {
         float(cache.size_bytes): f"L{cache.level}{'d' * (cache.type == 'Data')} {units.size(cache.size_bytes)}"
         for cache in (() if context is None else context.caches)

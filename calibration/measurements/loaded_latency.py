@@ -172,7 +172,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 name,
                 "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
                 "loaded_latency",
-                record=Record("loaded_latency", "Loaded latency, 90 % of the peak bandwidth", place),
+                record=Record("loaded_latency", "Loaded latency, 90 % of full load", place),
             )
             for name, place in (
                 (r"loaded_latency.{load:\d+pct}.latency_ns", "first"),
@@ -230,7 +230,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         asked = {"delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays))}
         searched = bool(settings.shares) or settings.delays_ns is not None
         sweep = self.step(
-            f"{units.plural(len(delays), 'delay')}, {units.plural(len(settings.shares), 'share')} of peak, "
+            f"{units.plural(len(delays), 'delay')}, {units.plural(len(settings.shares), 'share')} of full load, "
             f"{units.plural(len(probes), 'probe')}",
             "loaded",
             {**settings.options(), **load, **({} if searched else asked), **counters},
@@ -324,7 +324,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         unloaded = [median(medians)] if medians else []
         caption = (
             "Each point is one injection delay, bars are the intervals of both. The ring marks the point nearest "
-            f"{units.exact_percent(KNEE)} of the peak."
+            f"{units.exact_percent(KNEE)} of the bandwidth at full load."
         )
         knee_mb_s = next((point.bandwidth_mb_s.value for point in values.points if point.share == RECORD_SHARE), None)
         return latency_chart(
@@ -344,7 +344,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         Published pages have the ends. At the share each probe has a latency, all but the first by CPU.
         """
         for point in values.ends:
-            yield self.metric(f"{point.inject_delay}.latency_ns", f"Latency under load, {point.name}", point.latency_ns)
+            yield self.metric(f"{point.inject_delay}.latency_ns", f"Loaded latency, {point.name}", point.latency_ns)
         for point in values.ends[:1]:
             title = f"Bandwidth beside the probe, {point.name}"
             yield self.metric(f"{point.inject_delay}.bandwidth_mb_s", title, point.bandwidth_mb_s)
@@ -353,7 +353,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             for number, probe in enumerate(point.probes):
                 yield self.metric(
                     f"{name}.cpu{probe.cpu}.latency_ns" if number else f"{name}.latency_ns",
-                    f"Latency under load, {point.name}" + f", CPU {probe.cpu}" * (number > 0),
+                    f"Loaded latency, {point.name}" + f", CPU {probe.cpu}" * (number > 0),
                     probe.latency_ns,
                 )
             title = f"Bandwidth beside the probe, {point.name}"
@@ -362,7 +362,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
 
 def point_name(inject_delay: int, share: float | None) -> str:
     """Return the name of the point of *inject_delay*, or of the delay searched for *share*."""
-    return f"inject delay {inject_delay}" if share is None else f"{100 * share:.0f} % of peak"
+    return f"inject delay {inject_delay}" if share is None else f"{100 * share:.0f} % of full load"
 
 
 def share_options(shares: tuple[float, ...]) -> dict[str, object]:

@@ -89,7 +89,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
     """One to 32 chains, each in its own part of one random cycle, walked by one thread."""
 
     title = "Memory-level parallelism"
-    question = "How many loads can one core have in flight, and how long does a load take then?"
+    question = "How many outstanding loads can one core have, and how long does a load take then?"
     metric_rows = (
         latency(
             "memory_parallelism.{memory_node}.load_ns",
@@ -98,7 +98,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         ),
         MetricRow(
             "memory_parallelism.{memory_node}.in_flight",
-            "loads in flight with the best number of chains, by node of the memory",
+            "outstanding loads with the best number of chains, by node of the memory",
             "access_patterns",
             "loads",
             "higher",
@@ -155,13 +155,13 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         )
 
     def summary(self, measured: Sequence[MemoryParallelismValues]) -> Iterator[str]:
-        """Yield the most loads in flight, for each node."""
+        """Yield the most outstanding loads, for each node."""
         for curve in (curve for values in measured for curve in values.curves):
             best = curve.best
             if best.in_flight is not None:
                 most = "at least" if curve.enough_chains is None else "at most"
                 yield (
-                    f"One core has {most} {units.significant(best.in_flight.value, 3)} loads in flight to memory of "
+                    f"One core has {most} {units.significant(best.in_flight.value, 3)} outstanding loads to memory of "
                     f"node {curve.node}: with {units.plural(best.chains, 'chain')}, "
                     f"{units.headline(best.load_ns)} per load."
                 )
@@ -172,7 +172,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         if not curves:
             return
         numbers = sorted({float(point.chains) for curve in curves for point in curve.points})
-        enough = {float(curve.enough_chains): "more do not help" for curve in curves if curve.enough_chains is not None}
+        enough = {float(curve.enough_chains): "saturated" for curve in curves if curve.enough_chains is not None}
         found = "; ".join(_sentence(curve) for curve in curves)
         yield line_chart(
             self.kind,
@@ -182,25 +182,25 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 for curve in curves
                 for point in curve.points
             ),
-            (Axis("Chains walked by one thread", kind="octaves", ticks=numbers), Axis("ns per load", kind="decades")),
+            (Axis("Parallel pointer chases", kind="octaves", ticks=numbers), Axis("ns per load", kind="decades")),
             marked=enough.items(),
-            alt=f"Time per load in ns against the number of chains, both axes logarithmic: {found}.",
+            alt=f"Time per load in ns against the number of parallel pointer chases, both axes logarithmic: {found}.",
             caption=f"Points are medians, bars their intervals: {found}.",
         )
 
     def metrics(self, values: MemoryParallelismValues) -> Iterator[Metric]:
-        """Yield time per load and loads in flight of the best number of chains, for each node."""
+        """Yield time per load and outstanding loads of the best number of chains, for each node."""
         for curve in values.curves:
             best, where = curve.best, f", memory of node {curve.node}"
             yield self.metric(f"{curve.node}.load_ns", f"{self.title}, time per load{where}", best.load_ns)
             if best.in_flight is not None:
-                yield self.metric(f"{curve.node}.in_flight", f"{self.title}, loads in flight{where}", best.in_flight)
+                yield self.metric(f"{curve.node}.in_flight", f"{self.title}, outstanding loads{where}", best.in_flight)
 
 
 def _sentence(curve: ParallelCurve) -> str:
     in_flight = curve.best.in_flight
     shown = units.ABSENT if in_flight is None else units.significant(in_flight.value, 3)
-    return f"{shown} loads in flight to memory of node {curve.node} with {units.plural(curve.best.chains, 'chain')}"
+    return f"{shown} outstanding loads to memory of node {curve.node} with {units.plural(curve.best.chains, 'chain')}"
 
 
 def _ratio(values: Sequence[float]) -> float:

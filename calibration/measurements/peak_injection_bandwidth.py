@@ -29,11 +29,11 @@ from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 PLAIN_SUFFIX = "-plain"
-"""Ends the step in one plain stream."""
+"""Ends the step with a single stream."""
 
 
 class PeakSettings(CountedTrafficSettings):
-    """*mixes* in the tuned *shape*, and *plain_mixes* also in one plain stream.
+    """*mixes* in the best *shape*, and *plain_mixes* also as a single stream.
 
     The default *shape* is the one kept for the platform, else the built-in one.
     """
@@ -61,7 +61,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     metric_rows = tuple(
         bandwidth(
             f"peak_injection_bandwidth.{mix}.bandwidth_mb_s",
-            "one thread on every core without a delay, by mix; plain is one stream without software prefetch",
+            "one thread on every core without a delay, by mix; plain is a single stream without software prefetch",
             "read_bandwidth" if record else "mixed_bandwidth",
             record=record,
             reference=reference,
@@ -90,7 +90,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             if not mixes:
                 continue
             yield self.traffic_step(
-                f"{'one plain stream' if suffix else 'tuned shape'}, {units.plural(len(mixes), 'mix')}",
+                f"{'single stream' if suffix else 'best pattern'}, {units.plural(len(mixes), 'mix')}",
                 [parts],
                 mixes,
                 size_bytes,
@@ -124,7 +124,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         for values in run.values(self.kind):
             for mix, found in values.mixes.items():
                 value, low, high = bounds(found.bandwidth_mb_s, 1e3)
-                shape = "one plain stream" if values.plain else "tuned shape"
+                shape = "single stream" if values.plain else "best pattern"
                 rows.append(
                     {"g": label(mix), "s": shape, "v": value, "l": low, "h": high, "t": units.significant(value, 3)}
                 )
@@ -144,7 +144,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         return Chart("bandwidth_by_mix", spec, f"{alt}.", caption)
 
     def summary(self, measured: Sequence[PeakValues]) -> Iterator[str]:
-        """Yield the best mix of the tuned shape."""
+        """Yield the best mix with the best pattern."""
         mixes = next((values.mixes for values in measured if not values.plain), {})
         if len(mixes) > 1:
             name, best = max(mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
@@ -154,5 +154,5 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         """Yield the bandwidth of each mix."""
         plain = "plain." if values.plain else ""
         for name, mix in values.mixes.items():
-            title = f"{self.title}, {name}{', one plain stream' if values.plain else ''}"
+            title = f"{self.title}, {name}{', single stream' if values.plain else ''}"
             yield self.metric(f"{plain}{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)

@@ -167,7 +167,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
             (Axis("Seconds of load"), Axis("Bandwidth, GB/s", scale=1e3)),
             points=False,
             alt="Bandwidth in GB/s over the seconds of load, by mix.",
-            caption="The ordinate does not begin at zero.",
+            caption="The y axis does not start at zero.",
         )
 
     def metrics(self, values: SustainedBandwidthValues) -> Iterator[Metric]:
@@ -175,7 +175,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
         seconds = len(values.windows_mb_s) * values.window_s
         title = f"Sustained bandwidth over {seconds:.0f} s, {values.mix}"
         yield self.metric(f"{values.mix}.bandwidth_mb_s", title, values.bandwidth_mb_s)
-        title = f"Bandwidth lost from the first to the last of {seconds:.0f} s, {values.mix}"
+        title = f"Bandwidth loss over {seconds:.0f} s, {values.mix} (negative: gain)"
         yield self.metric(f"{values.mix}.lost_fraction", title, values.lost_fraction)
 
 

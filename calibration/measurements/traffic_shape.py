@@ -149,7 +149,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     metric_rows = (
         bandwidth(
             f"traffic_shape.{{vector:[a-z0-9]+}}.{{mix:{ANY_MIX}}}.bandwidth_mb_s",
-            "the best shape with that vector width, by mix",
+            "the best access pattern with that vector width, by mix",
             "mixed_bandwidth",
         ),
     )
@@ -275,7 +275,9 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     def metrics(self, values: TrafficShapeValues) -> Iterator[Metric]:
         """Yield the best of each mix with this width."""
         for name, mix in values.best.items():
-            title = f"Best shape of {values.width}, {name}"
+            instruction = mix.setting.instruction
+            how = "" if instruction == "vector" else f" ({instruction})"
+            title = f"Best access pattern of {values.width}, {name}{how}"
             yield self.metric(f"{values.width}.{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wake-up latency: how late a thread runs after its timer expired, idle and under load."""
+"""Wake-up latency: how late a thread runs after its timer expired, idle and loaded."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -356,7 +356,7 @@ METRICS = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 
 STATES: Final = f"{{state:{'|'.join(get_args(Condition))}}}"
 LOADED_STATES: Final = f"{{state:{'|'.join(state for state in get_args(Condition) if state != 'idle')}}}"
-LATEST: Final = "the latest wake-up that was seen, once"
+LATEST: Final = "the worst wake-up that was seen, once"
 
 
 class Wakeup(Declaration[WakeupSettings, WakeupValues]):
@@ -496,12 +496,12 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             run.of(self.kind),
             curves_of((values.condition, point) for values in run.values(self.kind) for point in curve(values.late_ns)),
             (
-                Axis("Later than", kind="decades", labels=base.TIME_LABEL, text=units.time_ns),
+                Axis("Wake-up latency", kind="decades", labels=base.TIME_LABEL, text=units.time_ns),
                 Axis("Share of wake-ups", kind="decades"),
             ),
             points=False,
-            alt="Share of wake-ups later than a time, both axes logarithmic, by load.",
-            caption="How large a share of the wake-ups was later than a time.",
+            alt="Share of wake-ups with at least a latency, both axes logarithmic, by load.",
+            caption="Share of wake-ups with at least this latency.",
         )
 
     def summary(self, measured: Sequence[WakeupValues]) -> Iterator[str]:
@@ -515,7 +515,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         for (isolated, cpus), found in by_cpus.items():
             where = f"{len(cpus)} CPUs" if len(cpus) > 1 else f"CPU {cpus[0]}"
             kind = "isolated" if isolated else "not isolated"
-            yield f"Wake-ups of {where} ({kind}), median and latest: {'; '.join(found)}."
+            yield f"Wake-up latency of {where} ({kind}), median and worst: {'; '.join(found)}."
 
     def metrics(self, values: WakeupValues) -> Iterator[Metric]:
         """Yield the percentiles that the samples support, and the latest wake-up."""
@@ -524,7 +524,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             best = values.percentile(percent).best
             if best is not None:
                 yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
-        yield self.metric(f"{values.condition}.max_ns", f"{title}, latest of {values.wakes}", values.max_ns)
+        yield self.metric(f"{values.condition}.max_ns", f"{title}, worst of {values.wakes}", values.max_ns)
 
 
 def curve(late_ns: Histogram) -> list[tuple[int, float]]:
@@ -535,7 +535,7 @@ def curve(late_ns: Histogram) -> list[tuple[int, float]]:
 
 NAMES: dict[Condition, str] = {
     "idle": "idle",
-    "shallow_idle": "idle, deep idle states kept away",
+    "shallow_idle": "idle, deep idle states disabled",
     "memory": "memory load",
     "housekeeping": "housekeeping load",
 }

@@ -59,7 +59,7 @@ def subject_of(document: RunDocument) -> Subject:
         return Subject(label, None, unknown, None, "the SUT was not captured")
     context = document.context.parsed
     if context.virtualization.guest:
-        return Subject(label, None, unknown, None, "a virtual machine does not prove what its host is")
+        return Subject(label, None, unknown, None, "host hardware unknown (virtual machine)")
     if document.imported is not None:
         return Subject(label, None, unknown, None, "the figures are not of our own instrument")
     names = {model.name for model in context.processor.models}

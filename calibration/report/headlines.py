@@ -183,7 +183,7 @@ def _notes(shown: RecordMetric, items: Sequence[RecordMetric], context: Context 
         pairs = "nodes" if is_local(shown.quantity) else "pairs of nodes"
         yield f"{len(items)} {pairs}: {' to '.join(dict.fromkeys(ends))}"
     isolated = () if context is None else context.isolated_cpus
-    if where := re.search(r"[.]cpu(\d+)[.]", shown.metric.name):
+    if where := re.match(r"jitter[.]cpu(\d+)[.]", shown.metric.name):
         yield "isolated" if int(where[1]) in isolated else "not isolated"
 
 

@@ -147,8 +147,9 @@ class _Writer:
         for row, anchor in zip_longest(table.rows, table.anchors):
             cells = [f"<p>{self.text(cell)}</p>" if cell else "" for cell in row]
             if anchor is not None:
-                link = f'<a class="headerlink" href="#{anchor}" title="Link to this row">\N{PILCROW SIGN}</a></p>'
-                cells[0] = cells[0].removesuffix("</p>") + link
+                link = f'<a class="headerlink" href="#{anchor}" title="Link to this row">\N{PILCROW SIGN}</a>'
+                name, aside, rest = cells[0].removesuffix("</p>").partition('<span class="aside">')
+                cells[0] = f"{name}{link}{aside}{rest}</p>"
             headed = table.stub or not table.titles or anchor is not None
             stub = "" if not headed else f'<th class="stub" scope="row">{cells.pop(0)}</th>'
             where = "" if anchor is None else f' id="{anchor}"'

@@ -123,32 +123,32 @@ def latency(facts: Facts) -> Iterator[str]:
     local = [item for item in idle if is_local(item.quantity)]
     if local:
         remote = [figure.metric for figure in idle if figure not in local]
-        beyond = f", remote memory in {_range(remote)}" if remote else ""
-        yield f"Local memory answers in {_range([figure.metric for figure in local])}{beyond}."
+        beyond = f", remote {_range(remote)}" if remote else ""
+        yield f"Local memory latency {_range([figure.metric for figure in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
         slowest = max(loaded, key=lambda figure: figure.metric.value)
-        where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
+        where = "90 % of full load" if "pct" in slowest.metric.name else "full load"
         times = ""
         if local:
             ratio = units.significant(slowest.metric.value / local[0].metric.value, 2)
-            times = f", {ratio} times the idle latency"
-        yield f"{where} it takes {_with_half_width(slowest.metric)}{times}."
+            times = f", {ratio} times idle"
+        yield f"Loaded latency at {where} {_with_half_width(slowest.metric)}{times}."
 
 
 def _range(metrics: Sequence[Metric]) -> str:
     if len(metrics) == 1:
         return _with_half_width(metrics[0])
     low, high = (units.headline(pick(metrics, key=lambda metric: metric.value)) for pick in (min, max))
-    return f"{low.rpartition(' ')[0]} to {high}"
+    return high if low == high else f"{low.rpartition(' ')[0]} to {high}"
 
 
 def bandwidth(facts: Facts) -> Iterator[str]:
     """Yield the memory bandwidth."""
     record = {item.quantity: item for item in facts.record("read_bandwidth")}
     if whole := record.pop("read_bandwidth.machine", None):
-        yield f"All CPUs together read {_with_half_width(whole.metric)}, {_peak(facts, whole.metric)}."
+        yield f"Read bandwidth of all CPUs {_with_half_width(whole.metric)}, {_peak(facts, whole.metric)}."
     if record:
-        yield f"The nodes read {_range([figure.metric for figure in record.values()])} each from their own memory."
+        yield f"Read bandwidth of each node from its own memory {_range([item.metric for item in record.values()])}."
 
 
 def _peak(facts: Facts, metric: Metric) -> str:
@@ -163,8 +163,8 @@ def _peak(facts: Facts, metric: Metric) -> str:
 def caches(facts: Facts) -> Iterator[str]:
     """Yield the cache latencies, and the sizes seen on the curve."""
     if levels := facts.record("cache_latency"):
-        answers = (f"{item.quantity.rpartition('.')[2]} answers in {units.headline(item.metric)}" for item in levels)
-        yield f"{'; '.join(answers)}."
+        found = (f"{item.quantity.rpartition('.')[2]} {units.headline(item.metric)}" for item in levels)
+        yield f"Latency: {', '.join(found)}."
 
 
 def nothing(facts: Facts) -> Iterator[str]:

@@ -53,7 +53,8 @@ class Story:
     """The first screen.
 
     ``answer`` is the answer on the SUT: what each line is about, and its text; ``look`` is that of the machine,
-    ``sharpness`` that of the measurement. ``since`` has the changes of the metrics in ``headlines``, ``advice`` what to
+    ``sharpness`` that of the measurement. ``advised`` are the findings on which there is advice. ``since`` has the
+    changes of the metrics in ``headlines``, ``advice`` what to
     change, in a line each, the greatest cost first.
     """
 
@@ -65,6 +66,7 @@ class Story:
     sharpness: Sharpness
     findings: tuple[str, ...]
     more_findings: int
+    advised: tuple[str, ...]
     headlines: tuple[HeadlineRow, ...]
     since: tuple[Since, ...] = ()
     advice: tuple[str, ...] = ()
@@ -80,7 +82,8 @@ def story(document: RunDocument, standing: Standing, compared: Normal) -> Story:
     run = document.run
     context = None if document.context is None else document.context.parsed
     advised = advice(document)
-    findings = list(dict.fromkeys(_findings(document, context, advised)))
+    found = dict(_findings(document, context, advised))
+    findings = list(found)
     headlines = tuple(headline_rows(document, standing, compared))
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
@@ -92,6 +95,7 @@ def story(document: RunDocument, standing: Standing, compared: Normal) -> Story:
         sharpness=standing.answer.sharpness,
         findings=tuple(findings[:MAX_FINDINGS]),
         more_findings=max(0, len(findings) - MAX_FINDINGS),
+        advised=tuple(finding for finding, has_advice in found.items() if has_advice),
         headlines=headlines,
         since=tuple(since.of([row.metric for row in headlines]) for since in standing.since),
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
@@ -130,17 +134,20 @@ def left_changed(document: RunDocument) -> str | None:
     return next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
 
 
-def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[str]:
-    """Yield the findings, worst first."""
-    yield from _failed_checks(document.consistency)
-    yield from _invalid(document.measurements)
-    yield from _not_measured(document)
-    yield from (f"{flag.reason}." for flag in document.flags if flag.code in FINDINGS)
+def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[tuple[str, bool]]:
+    """Yield the findings, worst first, and whether there is advice on them."""
+    first = [
+        *_failed_checks(document.consistency),
+        *_invalid(document.measurements),
+        *_not_measured(document),
+        *(f"{flag.reason}." for flag in document.flags if flag.code in FINDINGS),
+    ]
+    yield from ((finding, False) for finding in first)
     yield from _nodes_behind(document.record, peaks_of(context), advised)
     yield from _disturbed_cpus(document.measurements, advised, context)
-    yield from _views(document.measurements)
+    yield from ((view, False) for view in _views(document.measurements))
     yield from (
-        f"{item.title}: {flag.reason}."
+        (f"{item.title}: {flag.reason}.", False)
         for item, flag in _flags(document.measurements, "warn")
         if flag.code != "PARTIAL"
     )
@@ -184,8 +191,8 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
 
 def _nodes_behind(
     record: Sequence[RecordMetric], peaks: Population | UnknownPopulation, advised: Sequence[Advice]
-) -> Iterator[str]:
-    """Yield the nodes with low read bandwidth, and empty slots that explain it."""
+) -> Iterator[tuple[str, bool]]:
+    """Yield the nodes with low read bandwidth and empty slots that explain it, and whether there is advice on them."""
     nodes = {
         figure.quantity.rpartition(".")[2]: figure.metric
         for figure in record
@@ -197,31 +204,29 @@ def _nodes_behind(
         if metric.value < middle * (1 - MAX_NODE_DEFICIT):
             peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
-            slots += "; see Advice" if slots and any(item.rule == "dimm_missing" for item in advised) else ""
             share = units.percent(metric.value / middle)
-            yield f"Node {node} reads {units.headline(metric)}, {share} of the median of the nodes{slots}."
+            has_advice = bool(slots) and any(item.rule == "dimm_missing" for item in advised)
+            yield f"Node {node} reads {units.headline(metric)}, {share} of the median of the nodes{slots}.", has_advice
 
 
 def _disturbed_cpus(
     measurements: Sequence[Measurement], advised: Sequence[Advice], context: Context | None
-) -> Iterator[str]:
-    """Yield isolated CPUs that lose time, with the advice that the CPU's own lost time supports."""
+) -> Iterator[tuple[str, bool]]:
+    """Yield isolated CPUs that lose time with its cause, and whether the CPU's own lost time supports advice."""
     found = [measurement.values for measurement in measurements if isinstance(measurement.values, JitterValues)]
     found.sort(key=lambda values: -values.gaps.lost_share)
     if found and not any(values.isolated for values in found):
         what = "No isolated CPU was measured" if context is not None and context.isolated_cpus else "No CPU is isolated"
-        yield (
-            f"{what}: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_share)} of its time, "
-            f"longest interruption {units.time_ns(found[0].longest_ns)}."
-        )
+        share, longest = units.percent(found[0].gaps.lost_share), units.time_ns(found[0].longest_ns)
+        yield f"{what}: CPU {found[0].cpu} loses {share} of its time, longest interruption {longest}.", False
     lost = [values for values in found if values.isolated and values.gaps.lost_share > MAX_LOST_SHARE]
     if lost:
         own = tuple(f"jitter.cpu{values.cpu}." for values in lost)
-        cause = next((f": {item.found}; see Advice" for item in advised if (item.metric or "").startswith(own)), "")
+        cause = next((f": {item.found}" for item in advised if (item.metric or "").startswith(own)), "")
         cpus = format_cpulist([values.cpu for values in lost])
         who = f"Isolated CPU {cpus} loses" if len(lost) == 1 else f"{len(lost)} isolated CPUs ({cpus}) lose"
         shares = dict.fromkeys(units.percent(values.gaps.lost_share) for values in (lost[-1], lost[0]))
-        yield f"{who} {' to '.join(shares)} of {'its' if len(lost) == 1 else 'their'} time{cause}."
+        yield f"{who} {' to '.join(shares)} of {'its' if len(lost) == 1 else 'their'} time{cause}.", bool(cause)
 
 
 def _views(measurements: Sequence[Measurement]) -> Iterator[str]:

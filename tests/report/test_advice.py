@@ -269,7 +269,7 @@ STATIC = {
     ),
     "tick_on_nohz_full": Case(
         run(machine(), TICKING),
-        "CPU 2 has the tick in spite of nohz_full: the kernel's event tick_stop says why",
+        "CPU 2 still takes the timer tick despite nohz_full: the kernel's event tick_stop says why",
         "250 ticks a second on CPU 2",
         {
             "not in nohz_full": run(machine(isolation__nohz_full=()), TICKING),
@@ -283,7 +283,7 @@ STATIC = {
             *recorded("page_sizes"),
         ),
         "to all programs",
-        "96 MiB of programs' memory were huge pages at the capture; a load takes",
+        "96 MiB of anonymous huge pages in use when captured; a load takes",
         {
             state or "not captured": run(machine(memory__transparent_hugepages__enabled=state))
             for state in ("madvise", "never", None)
@@ -456,7 +456,7 @@ def traced_case(rule: str) -> Case:
 
 UNEXPLAINED = Case(
     traced(unexplained=UNEXPLAINED_SHARE, smi=7),
-    "No event of the kernel explains gaps on CPU 2; system management interrupts came 7 times",
+    "No event of the kernel explains interruptions on CPU 2; system management interrupts came 7 times",
     "0.20 % of the time of CPU 2, 10 % of what it loses",
     {
         "too little": traced(unexplained=UNEXPLAINED_SHARE * 0.9, smi=7),
@@ -933,14 +933,13 @@ def test_a_page_says_that_there_is_no_advice(document: RunDocument, text: str) -
 
 def test_the_first_screen_links_to_the_advice() -> None:
     document = many()
-    assert (
-        first_screen(document)
-        .findings[0]
-        .endswith("threads run on CPU 2: evil\\n* `name`_ (77); see Advice.".replace("threads", "Threads"))
-    )
+    screen = first_screen(document)
+    assert screen.findings[0].endswith("Threads run on CPU 2: evil\\n* `name`_ (77).")
+    assert screen.advised == screen.findings[:1]
     tree = parsed(page_of(document))
     links = [item for item in tree.findall(nodes.reference) if item.astext() == "Advice"]
-    assert [link["refid"] for link in links] == ["advice"]
+    assert [link["refid"] for link in links] == ["advice", "advice"]
+    assert links[0].parent.astext().endswith("(77). Advice")
 
 
 def test_the_terminal_shows_the_first_and_counts_the_others() -> None:

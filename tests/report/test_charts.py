@@ -369,7 +369,7 @@ def test_a_curve_of_gaps_falls_and_ends_at_the_longest() -> None:
 def test_the_cpu_with_the_longest_gap_is_named_among_many() -> None:
     chart = drawn(BIG["gaps"])
     assert "on CPU 501" in chart.alt
-    assert ">CPU 501, the longest gap<" in picture(chart)
+    assert ">CPU 501, the longest interruption<" in picture(chart)
 
 
 @pytest.mark.parametrize(("made", "size"), [

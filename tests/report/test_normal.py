@@ -94,7 +94,7 @@ def test_without_references_the_page_says_so(run: RunDocument) -> None:
     text = words(page_with(run, library_of()))
     assert text.startswith("Normal No reference of Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz. Theoretical peak: ")
     guest = words(page_with(run_document(names=NAMES), library_of(machine("t/1", 98.0))))
-    assert guest == "Normal No reference: a virtual machine does not prove what its host is."
+    assert guest == "Normal No reference: host hardware unknown (virtual machine)."
 
 
 def test_published_figures_are_context_by_default(run: RunDocument) -> None:

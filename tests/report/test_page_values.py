@@ -137,10 +137,10 @@ def test_a_chosen_delay_is_named_by_its_share() -> None:
     document, tree = page("chosen-delays")
     (values,) = (measurement["values"] for measurement in json.loads(as_bytes(document))["measurements"])
     named = [
-        str(point["inject_delay"]) + ("" if point["share"] is None else f" ({100 * point['share']:.0f} % of peak)")
+        str(point["inject_delay"]) + ("" if point["share"] is None else f" ({100 * point['share']:.0f} % of full load)")
         for point in values["points"]
     ]
-    assert len([text for text in named if text.endswith("% of peak)")]) == 4
+    assert len([text for text in named if text.endswith("% of full load)")]) == 4
     first_cells = [[row[0] for row in rows[1:]] for _, rows in tables(tree)]
     assert named in first_cells
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads in flight, latency of every core and random bandwidth: planted truths, false alarms, and cross-checks."""
+"""Outstanding loads, latency of every core and random bandwidth: planted truths, false alarms, and cross-checks."""
 
 import copy
 import random

@@ -801,7 +801,7 @@ def test_flags_a_missed_share() -> None:
         placement["windows_mb_s"] = [item * 1.2 for item in placement["windows_mb_s"]]
     missed = one(CHOSEN, raw)
     (flagged,) = (flag for flag in missed.flags if flag.code == "SHARE_MISSED")
-    assert flagged.reason.startswith("50 % of peak: 6")
+    assert flagged.reason.startswith("50 % of full load: 6")
 
 
 def test_unmeasured_share_is_missing() -> None:
@@ -810,7 +810,7 @@ def test_unmeasured_share_is_missing() -> None:
         fail(point)
     parsed = one(CHOSEN, raw)
     found = parsed.values
-    assert [omitted.what for omitted in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
+    assert [omitted.what for omitted in parsed.missing] == ["inject delay 0", "90 % of full load", "inject delay 20000"]
     assert found.ends == ()
     assert not list(declaration("loaded_latency").metrics(found))
     # Without a point without delay, what the search saw is left.
@@ -831,7 +831,7 @@ def test_shares_are_requested_and_cost_time() -> None:
     assert search.part_of == usual.id
     assert not {"--share-percent", "--choose"} & {*usual.argv, *none.argv}
     assert none.choice is None
-    assert "19 delays, 4 shares of peak" in usual.title
+    assert "19 delays, 4 shares of full load" in usual.title
     assert usual.expected_duration_s == more.expected_duration_s > none.expected_duration_s
     for wrong in (0.0, 1.01, 0.255):
         with pytest.raises(ValidationError, match="shares"):

@@ -137,7 +137,7 @@ REFUSED = {
     "incomplete": (lambda: on_metal(run_document(names=("idle_latency",), status="incomplete")), "is incomplete"),
     "invalid": (lambda: flagged(measured(), 0, "PLACEMENT_WRONG", "3 of 4 pages"), "Idle latency is invalid"),
     "contradictory": (_failed, "the cross-check of"),
-    "guest": (lambda: run_document(names=("idle_latency",)), "a virtual machine does not prove what its host is"),
+    "guest": (lambda: run_document(names=("idle_latency",)), "host hardware unknown (virtual machine)"),
     "poor": (lambda: measured(good=False), "or only metrics of poor trust"),
     "implausible": (lambda: measured(latency_ns=4000.0), "is not from 40 to 400"),
     "not accepted": (measured, "calibration.cli accept "),

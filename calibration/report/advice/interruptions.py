@@ -140,7 +140,7 @@ def tick_on_nohz_full(evidence: Evidence) -> Iterator[Found]:
     if not found:
         return
     cost = _cost_of_ticks(evidence, found)
-    where = f"{evidence.cpus(found)} {'has' if len(found) == 1 else 'have'} the tick in spite of nohz_full"
+    where = f"{evidence.cpus(found)} still {'takes' if len(found) == 1 else 'take'} the timer tick despite nohz_full"
     shared = found.keys() - evidence.isolated
     if context.clocksource.current in SLOW_CLOCKS:
         why = f"the clock source is {context.clocksource.current}, and the kernel needs a stable TSC to stop the tick"
@@ -176,7 +176,8 @@ def _cost_of_ticks(evidence: Evidence, found: Mapping[int, Watched]) -> Cost:
     period = min(most.values.gaps.periods, key=lambda period: abs(period.hz - rate_hz), default=None)
     if most.valid and period is not None and abs(period.hz / rate_hz - 1) < 0.1:
         share = period.lost_ns / (most.values.gaps.wall_s * 1e9)
-        return Cost(f"{text}, {units.percent(share)} of its time", f"{most.lost}, by the period of its gaps", share)
+        measured = f"{most.lost}, by the period of its interruptions"
+        return Cost(f"{text}, {units.percent(share)} of its time", measured, share)
     return Cost(text, f"interrupts counted by {most.measurement.id}", number=rate_hz)
 
 

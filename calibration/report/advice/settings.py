@@ -55,7 +55,7 @@ def thp_always(evidence: Evidence) -> Iterator[Found]:
         f"({huge.name}, {base.name}), which programs that ask for them keep"
     )
     if memory.anonymous_huge_bytes is not None:
-        text = f"{units.size(memory.anonymous_huge_bytes)} of programs' memory were huge pages at the capture{saved}"
+        text = f"{units.size(memory.anonymous_huge_bytes)} of anonymous huge pages in use when captured{saved}"
         cost = Cost(text, "AnonHugePages of /proc/meminfo", number=memory.anonymous_huge_bytes)
     yield Found(
         "The kernel gives transparent huge pages to all programs: allocating one may take the time to clear it and to "

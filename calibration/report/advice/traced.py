@@ -197,7 +197,7 @@ def unexplained(evidence: Evidence) -> Iterator[Found]:
         text = f"{units.percent(share)} of the time of CPU {item.cpu}, {of_lost * 100:.0f} % of what it loses"
         cost = Cost(text, f"{item.lost}, by traced events", share)
     yield Found(
-        f"No event of the kernel explains gaps on {cpus}; system management interrupts {smi}",
+        f"No event of the kernel explains interruptions on {cpus}; system management interrupts {smi}",
         cost,
         by_hand(
             "in the firmware's setup, disable power capping, legacy USB and the patrol and reporting of memory errors",
