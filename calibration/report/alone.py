@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page in one file, with its charts and styles, to be attached or mailed."""
 
+from html import escape
+from string import Template
+
 from calibration.base.places import SHARE
+from calibration.base.text import visible
 from calibration.report.blocks import Blocks, Charts, walk
-from calibration.report.environment import html_page
+from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
 from calibration.report.pictures import keep
 
@@ -17,4 +21,6 @@ def page_alone(blocks: Blocks) -> str:
         for chart in block.charts if isinstance(block, Charts) else ():
             keep(files, chart)
     page = to_html(blocks, files, "", alone=True)
-    return html_page("alone", title=page.title, css=CSS.read_text(encoding="utf-8"), body=page.body)
+    frame = Template((TEMPLATES / "alone.html").read_text(encoding="utf-8"))
+    css = CSS.read_text(encoding="utf-8")
+    return frame.substitute(title=escape(visible(page.title)), css=css, body=page.body)

@@ -12,12 +12,12 @@ from calibration.judge.causes import place_of
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.judge.judged import signed_percent
 from calibration.judge.words import amount
-from calibration.measurements import registry
+from calibration.measurements import record_title, registry
 from calibration.report.blocks import Blocks, Charts
 from calibration.report.environment import blocks_of
 from calibration.report.headlines import MAX_ROWS, row_key
 from calibration.report.terminal import print_blocks
-from calibration.results.metrics_of_record import QUANTITIES, title_of
+from calibration.results.metrics_of_record import QUANTITIES
 
 MAX_FAMILY: Final = 3
 """More metrics than this with the same outcome that differ only in a number share one line."""
@@ -79,7 +79,7 @@ def _headline(compared: ComparedRuns, metric: Comparison) -> dict[str, Any]:
         facts = sorted(places, key=places.__getitem__)
     more = [f"{len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
     return {
-        "title": title_of(metric.name) or metric.title,
+        "title": record_title(metric.name) or metric.title,
         "first": first,
         "second": second,
         "change": "-" if metric.ratio is None else signed_percent(metric.ratio - 1),
@@ -107,7 +107,7 @@ def _dumbbell(metric: Comparison) -> Dumbbell | None:
         return None
     interval = metric.ratio_interval
     return Dumbbell(
-        title=title_of(metric.name) or metric.title,
+        title=record_title(metric.name) or metric.title,
         change=metric.ratio - 1,
         interval=None if interval is None else (interval[0] - 1, interval[1] - 1),
         tolerance=metric.tolerance.fraction,
