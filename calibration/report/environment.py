@@ -25,6 +25,7 @@ from calibration.base import units
 from calibration.base.model import format_time
 from calibration.base.places import CACHE, SHARE
 from calibration.base.text import visible
+from calibration.judge.words import amount, changed_fact
 from calibration.measurements import registry
 from calibration.report import composing, filters, parts
 from calibration.report.blocks import Blocks
@@ -85,8 +86,8 @@ def environment() -> BlockEnvironment:
         optimized=False,  # no constant folding of filters: they change independently of their templates
     )
     built.filters.update(functions_of(units) | functions_of(filters))
-    built.filters.update(having=having, inner=inner, time=format_time, visible=visible)
-    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES)
+    built.filters.update(amount=amount, having=having, inner=inner, time=format_time, visible=visible)
+    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES, changed_fact=changed_fact)
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.j2").module
     return built

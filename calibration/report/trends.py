@@ -38,7 +38,6 @@ from calibration.judge.judged import (
 )
 from calibration.judge.strip import NIGHTS
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.judge.words import changed_fact
 from calibration.report.blocks import Spark
 from calibration.report.environment import blocks_of
 from calibration.report.html import to_html
@@ -240,7 +239,6 @@ class _Testbed:
             more_changed=max(0, len(self.changed) - MAX_LISTED),
             gaps=self.gaps[:MAX_LISTED],
             more_gaps=max(0, len(self.gaps) - MAX_LISTED),
-            changed_fact=changed_fact,
         )
         pages["index.html"] = (self.testbed, to_html(index, pictures, "").body, "")
         svg = {path: text.encode() for path, text in pictures.items() if path.endswith(".svg")}
