@@ -39,6 +39,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "export": "calibration.commands.export:export_command",
         "explain": "calibration.commands.explain:explain_command",
         "import": "calibration.commands.imports:import_command",
+        "demo": "calibration.commands.demo:demo_command",
     },
     "Nightly": {
         "merge": "calibration.commands.merging:merge_command",

@@ -11,6 +11,9 @@ import pytest
 
 from calibration.cli import main
 
+WIDTH = "120"
+"""Columns of the terminal."""
+
 
 class Ended(NamedTuple):
     """How a command ended: its exit code, and what it printed to stdout and stderr."""
@@ -20,11 +23,11 @@ class Ended(NamedTuple):
 
 
 def calibration(*arguments: str | Path) -> Ended:
-    """Run ``calibration`` with *arguments*, as in a terminal of 120 columns."""
+    """Run ``calibration`` with *arguments*, as in a terminal of ``WIDTH`` columns."""
     said = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
         patch.setattr(sys, "argv", ["calibration", *map(str, arguments)])
-        patch.setenv("COLUMNS", "120")
+        patch.setenv("COLUMNS", WIDTH)
         with pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), said.getvalue())

@@ -48,6 +48,7 @@ class Machine:
     isolated: bool = True
     threads: int = 2
     daemons: int = 400
+    node_bytes: int = NODE_BYTES
 
     @property
     def cores(self) -> int:
@@ -80,7 +81,7 @@ class Machine:
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the files by path, global ones first."""
-        every, all_kib = f"0-{self.cpus - 1}", self.nodes * NODE_BYTES >> 10
+        every, all_kib = f"0-{self.cpus - 1}", self.nodes * self.node_bytes >> 10
         isolation = f" isolcpus=managed_irq,domain,{self.isolated_cpus} nohz_full={self.isolated_cpus}"
         yield "/proc/cmdline", f"BOOT_IMAGE=/vmlinuz ro{isolation if self.isolated else ''}\n"
         yield "/proc/version", "Linux version 6.1.0-13-amd64 (made@example) #1 SMP PREEMPT_DYNAMIC\n"
@@ -164,7 +165,7 @@ class Machine:
         base = f"{NODE}/node{node}"
         yield f"{base}/cpulist", format_cpulist(cpu for cpu in range(self.cpus) if self.node_of(cpu) == node) + "\n"
         yield f"{base}/distance", " ".join("10" if node == other else "21" for other in range(self.nodes)) + "\n"
-        total = NODE_BYTES >> 10
+        total = self.node_bytes >> 10
         sizes = {"MemTotal": total, "MemFree": total * 9 // 10, "FilePages": 0, "SReclaimable": 0}
         yield f"{base}/meminfo", "".join(f"Node {node} {name}: {size} kB\n" for name, size in sizes.items())
         for size_kib in (2048, 1048576):

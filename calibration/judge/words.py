@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as text: short, with units, and cheap enough for the verdicts of a whole lab."""
 
+from collections import Counter
+from collections.abc import Iterable
 from math import isfinite
 from typing import Final
 
@@ -66,9 +68,13 @@ def changed_fact(before: str | None, after: str | None) -> str:
     old, new = (("unknown" if item is None else item) for item in (before, after))
     if max(len(old), len(new)) > MAX_FACT:
         one, other = old.split(), new.split()
-        old = " ".join(item for item in one if item not in other) or "none"
-        new = " ".join(item for item in other if item not in one) or "none"
+        old, new = (" ".join(_gone(*words)) or "none" for words in ((one, other), (other, one)))
     return f"{_cut(old)} -> {_cut(new)}"
+
+
+def _gone(words: list[str], other: list[str]) -> Iterable[str]:
+    """Return the *words* that are not in *other*, or are there fewer times."""
+    return [word for word in words if word not in other] or (Counter(words) - Counter(other)).elements()
 
 
 def _cut(text: str) -> str:

@@ -13,21 +13,15 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
-from math import exp, log1p
+from math import exp
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from calibration.demo.nights import Change, MadeSut, Template, accept, write
 from calibration.finish import finish
-from calibration.judge.baseline_files import add_acceptance
-from calibration.judge.baselines import propose
 from calibration.measurements.base import Step
-from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.run.attempts import record_probe
 from calibration.run.lifecycle import begin
@@ -47,21 +41,6 @@ SMALL: Final = Machine(cpus=4, cpu_nodes=2, memory_only_nodes=0, lines=40, threa
 FIRST_NIGHT: Final = date(2026, 1, 1)
 PER_TESTBED: Final = 10
 
-DEVIATIONS: Final = {
-    r"jitter": 0.2, r"core_frequency": 0.0008, r".*_ladder": 0.003, r"loaded_latency": 0.012, r".*bandwidth.*": 0.005,
-    r".*": 0.008,
-}  # fmt: skip
-"""Relative standard deviation from night to night; the first kind that matches counts."""
-
-BETWEEN_SUTS: Final = 0.001
-"""Relative standard deviation of the SUTs of a testbed: less than any tolerance."""
-
-MEASURED: Final = ("value", "interval", "minimum", "maximum", "samples")
-"""Fields of estimates and metrics that are in their unit."""
-
-MEASURED_ALONE: Final = re.compile(r".*_mb_s|(interval|length|max|maximum|median|minimum)_ns")
-"""Fields of values that are measured numbers without an estimate."""
-
 
 # A server
 
@@ -69,16 +48,21 @@ MEASURED_ALONE: Final = re.compile(r".*_mb_s|(interval|length|max|maximum|median
 @cache
 def server_document(machine: Machine = LARGE) -> RunDocument:
     """Return the document of a nightly run of *machine*."""
+    return document_of(machine, "nightly", partial(scaled_answer, machine))
+
+
+def document_of(machine: Machine, profile: str, answered: Callable[[Step], dict[str, Any]]) -> RunDocument:
+    """Return the document of a run of *profile* on *machine*, whose sutprobe answers each step with *answered*."""
     now = STARTED
     with tempfile.TemporaryDirectory(prefix="calibration-made-") as folder:
         begun = begin(
-            Path(folder), testbed="t4", sut="sut1", run_id=RUN_ID, profile="nightly", capture=capture(machine), now=now
+            Path(folder), testbed="t4", sut="sut1", run_id=RUN_ID, profile=profile, capture=capture(machine), now=now
         )
         record_probe(begun.directory, PROBE)
-        for step, number, answered in all_rounds(begun.plan.steps, partial(scaled_answer, machine)):
+        for step, number, document in all_rounds(begun.plan.steps, answered):
             record = StepRecord(
                 step=step, round=number, outcome="ok", reason=None, rc=0, started_at=now,
-                duration_s=(answered or {})["duration_s"], document=answered, stderr="",
+                duration_s=(document or {})["duration_s"], document=document, stderr="",
             )  # fmt: skip
             append_record(begun.directory, record)
             now += timedelta(seconds=round(step.expected_duration_s / step.rounds) + 1)
@@ -178,54 +162,6 @@ FACTORS: Final[Mapping[str, Callable[[Machine, Mapping[str, Any]], float]]] = {
 # A lab
 
 
-class Template:
-    """A run document as text with a gap for each measured number; ``kinds`` has the kind of each measurement."""
-
-    def __init__(self, document: RunDocument) -> None:
-        raw = json.loads(document.model_dump_json())
-        self.run: dict[str, str] = raw["run"]
-        self.kinds = [measurement["kind"] for measurement in raw["measurements"]]
-        self._numbers: list[tuple[float, int]] = []
-        places = {measurement["id"]: place for place, measurement in enumerate(raw["measurements"])}
-        for measurement in raw["measurements"]:
-            measurement["values"] = self._gaps(measurement["values"], places[measurement["id"]])
-        of_metric: dict[str, int] = {}
-        for judged in (*raw["verdicts"], *raw["record"]):
-            if (metric := judged["metric"]) is not None:  # the same metric, the same factor
-                place = of_metric.setdefault(metric["name"], places[judged["measurement"]])
-                judged["metric"] = self._gaps(metric, place)
-        pieces = re.split(r'"@(\d+)@"', json.dumps(raw, indent=1, ensure_ascii=False))
-        self.form = "%.12g".join(piece.replace("%", "%%") for piece in pieces[::2])
-        ordered = [self._numbers[int(piece)] for piece in pieces[1::2]]
-        self.base = np.array([number for number, _ in ordered])
-        self.place = np.array([place for _, place in ordered])
-
-    def _gaps(self, value: Any, place: int, *, measured: bool = False) -> Any:
-        """Return *value*, of the measurement at *place*, with gaps for its measured numbers."""
-        if isinstance(value, dict):
-            in_unit = MEASURED if value.get("unit", "fraction") != "fraction" else ()
-            return {
-                name: self._gaps(item, place, measured=name in in_unit or bool(MEASURED_ALONE.fullmatch(name)))
-                for name, item in value.items()
-            }
-        if isinstance(value, list):
-            return [self._gaps(item, place, measured=measured) for item in value]
-        if not measured or not isinstance(value, float):
-            return value
-        self._numbers.append((value, place))
-        return f"@{len(self._numbers) - 1}@"
-
-    def text(self, factors: NDArray[np.float64]) -> str:
-        """Return the document with the numbers of each measurement multiplied by one of *factors*."""
-        return self.form % tuple((self.base * factors[self.place]).tolist())
-
-
-@cache
-def template() -> Template:
-    """Return the template of all runs of a lab."""
-    return Template(server_document(SMALL))
-
-
 def names(suts: int) -> list[Sut]:
     """Return the SUTs by testbed and name."""
     return [(f"t{number // PER_TESTBED + 1}", f"sut{number % PER_TESTBED + 1:02d}") for number in range(suts)]
@@ -242,59 +178,25 @@ class Lab:
         if suts < 4 or nights < 4:
             raise ValueError(f"at least 4 SUTs and 4 nights are needed, not {suts} and {nights}")
         everyone = names(suts)
-        self.suts, self.nights = suts, nights
         self.slower: Sut = everyone[suts * 4 // 10]
         self.missing: Sut = everyone[suts * 6 // 10]
         self.unknown: Sut = everyone[suts * 8 // 10]
         self.renewed: tuple[Sut, ...] = tuple(everyone[: min(14, suts * 3 // 10)])
+        slowed = Change(nights - 3, factors={".*bandwidth.*": 0.88})
+        renewed = Change(nights - 1, texts={"0x2b000603": "0x2b000620"})
+        self.made = [
+            MadeSut(
+                *sut, range(nights - (sut == self.missing)), None if sut == self.unknown else nights - 4,
+                ((slowed,) if sut == self.slower else ()) + ((renewed,) if sut in self.renewed else ()),
+            )
+            for sut in everyone
+        ]  # fmt: skip
 
     def write(self, results: Path) -> None:
         """Write runs and baselines into *results*, which must not exist."""
         results.mkdir(parents=True)
-        template()  # before the workers are forked
-        with ProcessPoolExecutor() as workers:
-            list(workers.map(self._write_sut, [results] * self.suts, range(self.suts)))
-        accepted = self.nights - 4
-        runs = [results.joinpath(*sut, _run_id(accepted)) for sut in names(self.suts) if sut != self.unknown]
-        now = datetime.combine(FIRST_NIGHT + timedelta(days=accepted), time(12), UTC)
-        for item in propose(runs, scope="sut", by="ann@example.org", reason="as delivered", metrics=(), now=now):
-            if item.acceptance is not None:
-                add_acceptance(results, item.place, item.acceptance)
-
-    def _write_sut(self, results: Path, number: int) -> None:
-        made, sut, last = template(), names(self.suts)[number], self.nights - 1
-        chance = np.random.default_rng(number)
-        deviations = [
-            next(size for kinds, size in DEVIATIONS.items() if re.fullmatch(kinds, kind)) for kind in made.kinds
-        ]
-        slowed = np.array([log1p(-0.12) if "bandwidth" in kind else 0.0 for kind in made.kinds])
-        level = chance.normal(scale=BETWEEN_SUTS, size=len(made.kinds))
-        for night in range(self.nights):
-            logarithms = level + chance.normal(scale=deviations)
-            if sut == self.slower and night >= last - 2:
-                logarithms += slowed
-            if sut == self.missing and night == last:
-                continue
-            text = made.text(np.exp(logarithms))
-            if sut in self.renewed and night == last:
-                text = text.replace("0x2b000603", "0x2b000620")
-            day = FIRST_NIGHT + timedelta(days=night)
-            identity = {
-                "id": _run_id(night),
-                "testbed": sut[0],
-                "sut": sut[1],
-                "started_at": f"{day}T01:00:00Z",
-                "finished_at": f"{day}T01:40:00Z",
-            }
-            for name, new in identity.items():
-                text = text.replace(f'"{name}": "{made.run[name]}"', f'"{name}": "{new}"', 1)
-            directory = results.joinpath(*sut, identity["id"])
-            directory.mkdir(parents=True)
-            (directory / RUN).write_text(text + "\n", encoding="utf-8")
-
-
-def _run_id(night: int) -> str:
-    return f"{FIRST_NIGHT + timedelta(days=night):%Y%m%d}T010000Z-{night:04x}"
+        write(results, self.made, {"server": Template(server_document(SMALL))}, FIRST_NIGHT)
+        accept(results, self.made, FIRST_NIGHT, by="ann@example.org", reason="as delivered")
 
 
 if __name__ == "__main__":  # python -m tests.report.made_lab RESULTS [SUTS [NIGHTS]]

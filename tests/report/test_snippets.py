@@ -284,9 +284,14 @@ FEW_NIGHTS = {"accept": ("--anyway",)}
 """What a command needs besides in a lab of so few nights."""
 
 
+DEMO = "demo"
+"""The lab of the tutorial: tests/report/test_demo.py runs its commands."""
+
+
 def measures(words: Sequence[str]) -> bool:
-    """Return whether a command only belongs on a SUT or with a lab."""
-    return leaf(words)[0].name in NOT_RUN or bool({"--quick", "--live"} & set(words)) or "csit-results" in words
+    """Return whether a command only belongs on a SUT or with a lab, or is run by another test."""
+    elsewhere = {"--quick", "--live", "csit-results", DEMO}
+    return leaf(words)[0].name in NOT_RUN or bool(elsewhere & set(words))
 
 
 def ready() -> list[tuple[str, ...]]:

@@ -281,6 +281,8 @@ def test_amounts_have_units() -> None:
     assert change(0.05, (float("nan"), 1.0)) == "+5 %"
     long = "quiet isolcpus=1-3 " + "x" * 40
     assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"
+    memory = "; ".join(f"{node}: 128 GiB" for node in range(8))
+    assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "128 -> 96"
     assert changed_fact(None, "2.2") == "unknown -> 2.2"
 
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab of ``calibration demo``: ten testbeds, a month of nights, and what is planted in them."""
+
+import csv
+import gzip
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from calibration.base.errors import InputError
+from calibration.base.files import able_to
+from calibration.demo.nights import Change, MadeSut, Template, accept, write
+from calibration.results.model import RunDocument
+
+Base = Literal["server", "lost_module"]
+"""The documents that are varied: a server, and the same with one memory module that its firmware does not find."""
+
+BASES: Final[tuple[Base, ...]] = get_args(Base)
+
+DOCUMENTS: Final = Path(__file__).parent
+
+FIRST_NIGHT: Final = date(2026, 6, 1)
+NIGHTS: Final = 30
+
+ACCEPTED: Final = 12
+"""The night accepted as baseline: ten nights are needed for bounds, and thirteen for drift."""
+
+BEFORE: Final = 15
+"""Nights of the testbed with throughput before the first of the others: ``explain`` needs more than a month."""
+
+SUTS: Final = (3, 1, 1, 2, 4, 2, 1, 2, 2, 2)
+"""SUTs of each testbed: ``explain`` needs three where throughput is measured, and homogeneity where one fails."""
+
+OTHER_PROCESSOR: Final = {"Demo Processor 8416": "Demo Processor 9116", "0x2b000603": "0xa101148"}
+NEW_MICROCODE: Final = Change(NIGHTS - 1, texts={"0xa101148": "0xa101154"})
+RENEWED_FROM: Final = 4
+"""Testbeds after this one have the new microcode, if their processor has."""
+NEW_BIOS: Final = {"demo-2.1": "demo-2.2"}
+
+SLOWER_SINCE: Final = 0
+"""The night from which a SUT has another BIOS, less throughput, and more latency, by less than its tolerance."""
+THROUGHPUT: Final = "throughput.csv"
+TESTS: Final = {"ip4-64b-2t1c": 12.4, "l2-64b-2t1c": 17.9}
+"""Tests of the testbed with throughput, and their results in Mpps."""
+
+SLOWER: Final = ("demo1", "sut2")
+REPAIRED: Final = ("demo3", "sut1")
+FAILING: Final = ("demo5", "sut2")
+UNMEASURED: Final = ("demo7", "sut1")
+NEW: Final = ("demo9", "sut2")
+
+NODE_1: Final = "bandwidth_matrix.1.1.bandwidth_mb_s"
+"""What a lost module slows down most."""
+
+PLANTED: Final = {
+    SLOWER: (Change(SLOWER_SINCE, factors={"idle_latency|latency_matrix": 1.027}, texts=NEW_BIOS),),
+    REPAIRED: (Change(NIGHTS - 12, NIGHTS - 6, template="lost_module"),),
+    FAILING: (Change(NIGHTS - 3, template="lost_module"),),
+}
+"""What changes at a SUT."""
+
+
+def suts() -> Iterator[MadeSut]:
+    """Yield the SUTs of the lab: every other testbed has another processor, and most of those new microcode."""
+    for number, count in enumerate(SUTS, 1):
+        testbed, other = f"demo{number}", number % 2 == 0
+        for name in [f"sut{place}" for place in range(1, count + 1)]:
+            key = (testbed, name)
+            nights = range(-BEFORE if testbed == SLOWER[0] else 0, NIGHTS - (key == UNMEASURED))
+            changes = (*PLANTED.get(key, ()), *((NEW_MICROCODE,) if other and number > RENEWED_FROM else ()))
+            texts = {"demo-sut": f"{testbed}-{name}", **(OTHER_PROCESSOR if other else {})}
+            yield MadeSut(testbed, name, nights, None if key == NEW else ACCEPTED, changes, texts)
+
+
+def write_demo(directory: Path) -> str:
+    """Write the lab into *directory*: runs, baselines and throughput. Return how many.
+
+    Raises ``InputError`` if it is not an empty directory, ``EnvironmentLacksError`` if it cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InputError(f"{directory} is not an empty directory")
+    with able_to(f"write {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        lab = list(suts())
+        templates = {base: Template(base_document(base)) for base in BASES}
+        write(directory, lab, templates, FIRST_NIGHT)
+        accept(directory, lab, FIRST_NIGHT, by="demo", reason="thirteen made nights")
+        _write_throughput(directory / THROUGHPUT, lab)
+    return f"{len(SUTS)} testbeds, {len(lab)} SUTs, {sum(len(sut.nights) for sut in lab)} runs"
+
+
+def base_document(base: Base) -> RunDocument:
+    """Return the stored document of *base*."""
+    return RunDocument.model_validate_json(gzip.decompress((DOCUMENTS / f"{base}.json.gz").read_bytes()))
+
+
+def _write_throughput(path: Path, lab: list[MadeSut]) -> None:
+    chance = np.random.default_rng(1)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(("sut", "test", "time", "value", "unit"))
+        for sut in lab:
+            for test, level in TESTS.items() if sut.testbed == SLOWER[0] else ():
+                for night in sut.nights:
+                    slower = 0.95 if (sut.testbed, sut.name) == SLOWER and night >= SLOWER_SINCE else 1.0
+                    value = level * slower * chance.normal(1, 0.002)
+                    day = FIRST_NIGHT + timedelta(days=night)
+                    rows.writerow((f"{sut.testbed}/{sut.name}", test, f"{day}T06:00:00Z", f"{value:.4f}", "Mpps"))

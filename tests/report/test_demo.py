@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab of ``calibration demo``, and the tutorial that goes through it."""
+
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from calibration.base.commandline import calibration_command
+from calibration.base.errors import GOOD, VERDICT_FAILED
+from calibration.demo.lab import (
+    BASES,
+    FAILING,
+    FIRST_NIGHT,
+    NEW,
+    REPAIRED,
+    SLOWER,
+    UNMEASURED,
+    base_document,
+    suts,
+)
+from calibration.demo.nights import Template, write
+from calibration.judge.answer import answers
+from calibration.judge.night import read_nights
+from calibration.report.page import render
+from calibration.report.rst import to_rst
+from calibration.results.store import open_run
+from tests.command import Ended, calibration
+from tests.report.demo_documents import document
+from tests.report.snippets import DOCS
+
+TUTORIAL = DOCS / "guide" / "tutorial.rst"
+
+STEP = re.compile(r"^   \.venv/bin/calibration (.+)\n\n(?:.*\n)*?\.\. literalinclude:: (tutorial/\S+)", re.MULTILINE)
+"""A command of the tutorial, and the file with its output."""
+
+WIDTH = "92"
+"""Columns of the terminal of the tutorial."""
+
+
+@pytest.fixture(scope="module", name="lab")
+def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Ended]]:
+    """Yield the lab in the working directory, and how the command ended that wrote it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("tutorial"))
+        patch.setattr("tests.command.WIDTH", WIDTH)
+        ended = calibration("demo", "demo")
+        yield Path("demo").absolute(), ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", BASES)
+def test_the_stored_documents_are_those_that_are_made(base: str) -> None:
+    assert base in BASES
+    assert document(base) == base_document(base), "python -m tests.report.demo_documents writes them anew"
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    ended = calibration("demo", tmp_path)
+    assert (ended.code, ended.said) == (2, f"calibration: {tmp_path} is not an empty directory\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_a_lab_is_made_the_same_each_time_and_says_that_it_is_made(tmp_path: Path) -> None:
+    (sut,) = (sut for sut in suts() if (sut.testbed, sut.name) == UNMEASURED)
+    templates = {base: Template(base_document(base)) for base in BASES}
+    for name in ("one", "other"):
+        write(tmp_path / name, [sut], templates, FIRST_NIGHT)
+    runs = sorted((tmp_path / "one").glob("*/*/*/run.json"))
+    assert len(runs) == 29
+    for run in runs:
+        assert run.read_bytes() == (tmp_path / "other" / run.relative_to(tmp_path / "one")).read_bytes()
+    stored = open_run(runs[-1])
+    made = stored.document
+    assert (made.run.testbed, made.run.sut, made.run.id) == runs[-1].parts[-4:-1]
+    assert f"{made.run.started_at:%Y%m%d}" == made.run.id[:8] == "20260629"
+    assert "made by calibration demo" in to_rst(render(stored).blocks)
+
+
+@pytest.mark.slow
+def test_the_lab_has_one_of_each_state(lab: tuple[Path, Ended]) -> None:
+    found = answers(read_nights(lab[0]))
+    assert Counter(answer.state for answer in found.values()) == {
+        "fails": 1, "not_measured": 1, "no_baseline": 1, "as_accepted": len(found) - 3,
+    }  # fmt: skip
+    assert (found[NEW].state, found[UNMEASURED].state) == ("no_baseline", "not_measured")
+    failing = found[FAILING]
+    assert failing.machine.startswith("fails since 2026-06-28: Read bandwidth, node 1 from its own memory")
+    assert [change.fact for change in failing.changes] == ["memory", "DIMMs"]
+    assert {found[REPAIRED].state, found[SLOWER].state} == {"as_accepted"}
+
+
+def steps() -> Iterator[tuple[list[str], Path]]:
+    """Yield the commands of the tutorial with the files of their output, in its order."""
+    for command, name in STEP.findall(TUTORIAL.read_text(encoding="utf-8")):
+        yield shlex.split(command), TUTORIAL.parent / name
+
+
+@pytest.mark.slow
+def test_the_tutorial_shows_what_its_commands_print(lab: tuple[Path, Ended]) -> None:
+    (first, _), *others = found = list(steps())
+    assert first == ["demo", "demo"]
+    assert {path.name for _, path in found} == {path.name for path in (TUTORIAL.parent / "tutorial").iterdir()}
+    ends = [lab[1], *(calibration(*words) for words, _ in others)]
+    for (_, path), ended in zip(found, ends, strict=True):
+        assert ended.code in (GOOD, VERDICT_FAILED), ended.said
+        said = ended.said.replace(calibration_command(), ".venv/bin/calibration")
+        if os.environ.get("CALIBRATION_BLESS") == "1":
+            path.write_text(said, encoding="utf-8")
+        assert said == path.read_text(encoding="utf-8"), f"{path} differs; CALIBRATION_BLESS=1 writes it anew"
+
+
+@pytest.mark.slow
+def test_what_the_demo_says_to_try_works(lab: tuple[Path, Ended]) -> None:
+    commands = re.findall(r"^  (.*)$", lab[1].said.replace(calibration_command(), ""), re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        assert calibration(*shlex.split(command)).code in (GOOD, VERDICT_FAILED)
