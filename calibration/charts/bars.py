@@ -2,18 +2,22 @@
 """Horizontal bars, in groups and series, with their intervals."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.charts import base
-from calibration.charts.base import WIDE, Frame, Json, Measured, Scale
+from calibration.charts.base import HALF, Frame, Json, Measured, Scale
+
+GAP_PX: Final = 10
+"""Between groups."""
 
 
 def bars(
     rows: Sequence[Json],
     title: str,
-    high: float,
     *,
-    width: int = WIDE,
+    width: int = HALF,
     groups: Sequence[str] = (),
     marked: float | None = None,
     measurements: Sequence[Measured[Any]] = (),
@@ -22,22 +26,44 @@ def bars(
 
     ``l`` and ``h`` are an interval, of all rows or none; *marked* is a line. *groups* overrides the order.
     """
-    groups = groups or list(dict.fromkeys(row["g"] for row in rows))
+    by_group = grouped((row["g"], row) for row in rows)
     series = list(dict.fromkeys(row["s"] for row in rows))
-    height = len(groups) * (max(18, 30 - 4 * len(series)) * len(series) + 10) + 70
-    left = 18 + int(6.4 * max(map(len, groups)))
-    frame = Frame(width, height, legend=series, measurements=measurements, left=left, right=60)
-    place: Json = {"y": base.named_rows("g", groups, paddingInner=0.25, paddingOuter=0.1)}
-    if len(series) > 1:
-        place["yOffset"] = {"field": "s", "type": "nominal", "sort": series, "scale": {"paddingInner": 0.15}}
-    x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=width // 110)
+    bar_px = max(16, 28 - 4 * len(series))
+    _, reached = base.reach([row["v"] for row in rows], [row.get("h", row["v"]) for row in rows])
+    high = 1.05 * max(reached, marked or 0.0)
+    drawn: list[Json] = []
+    names: list[Json] = []
+    top = GAP_PX / 2
+    for group in groups or by_group:
+        members = by_group[group]
+        names.append({"g": group, "y": top + bar_px * len(members) / 2})
+        for row in members:
+            cut = row.get("h", 0.0) > high
+            text = f"{row['t']} (to {units.significant(row['h'], 3)})" if cut else row["t"]
+            drawn.append({**row, "y": top + 1, "y2": top + bar_px - 1, "m": top + bar_px / 2, "e": text, "cut": cut})
+            top += bar_px
+        top += GAP_PX
+    height = round(top - GAP_PX / 2) + base.TOP + base.BOTTOM
+    left = 18 + int(6.4 * max(map(len, by_group)))
+    right = 16 + int(6.4 * max(len(row["e"]) for row in drawn))
+    frame = Frame(base.fitting(width, series), height, legend=series, measurements=measurements, left=left, right=right)
+    down = Scale(0.0, frame.plot[1], frame.plot[1])
+    y = down.channel("y", "", grid=False) | {"axis": None}
+    y["scale"]["reverse"] = True
+    middle = {**y, "field": "m"}
+    x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=max(4, width // 110))
     tooltip = base.tips(g="what", s="of", t=title, l="from", h="to")
-    bar = {**place, "x": x, "color": frame.series(base.COLOURS), "tooltip": tooltip}
-    interval = base.mark("rule", {**place, **base.stretch("x", x)}, color=base.INK, strokeWidth=1.5, clip=True)
+    zero, end = {"value": 0}, {"value": "width"}
+    bar = {**base.stretch("y", y, "y", "y2"), "x": x, "x2": {"datum": 0}, "color": frame.series(base.COLOURS)}
+    interval = base.mark("rule", {"y": middle, **base.stretch("x", x)}, color=base.INK, strokeWidth=1.5, clip=True)
+    arrows = [row for row in drawn if row["cut"]]
     layers = [
-        base.mark("bar", bar, opacity=0.85),
+        base.mark("rect", bar | {"tooltip": tooltip}, opacity=0.85),
         *([interval] if "l" in rows[0] else []),
-        base.mark("text", {**place, "x": {"value": frame.plot[0] + 8}, "text": {"field": "t"}}, align="left"),
+        base.mark("point", {"y": middle, "x": end}, arrows, shape="triangle-right", filled=True, size=40,
+                  color=base.INK, opacity=1, xOffset=-base.ARROW_PX),
+        base.mark("text", {"y": middle, "x": end, "text": {"field": "e"}}, align="left", dx=8),
+        base.mark("text", {"y": y, "x": zero, "text": {"field": "g"}}, names, align="right", dx=-8),
         base.rules("x", [] if marked is None else [marked]),
-    ]
-    return frame.spec(layers, rows)
+    ]  # fmt: skip
+    return frame.spec(layers, drawn)

@@ -5,7 +5,7 @@ A chart is drawn once, in light colours; its dark variant replaces them. A speci
 references, and text from a SUT is only in its data, never in an expression.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 from statistics import median
@@ -37,8 +37,9 @@ FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 """Fonts with equal metrics: the renderer measures text with the last, whatever the reader has."""
 
 MIN_SPAN: Final = 0.05  # least scale to both sides of the median, as a share: noise must not look like structure
+MAX_MINOR_TICKS: Final = 60  # with more, an axis has none
 LABEL_CHARACTERS: Final = 56  # longer labels are cut; the harness's own are shorter
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42  # px around a plot
+LEFT, RIGHT, TOP, BOTTOM = 54, 24, 26, 42  # px around a plot
 
 SIZE_LABEL: Final = (
     "datum.value < 1024 ? datum.value + ' B' : datum.value < 1048576 ? datum.value / 1024 + ' KiB' : "
@@ -109,6 +110,19 @@ class Chart:
         """The path of its light SVG, relative to its page."""
         return f"figures/{units.slug(self.name)}.svg"
 
+    @property
+    def style(self) -> str:
+        """The classes of its figure: a wide one needs the whole width of a page."""
+        return "chart wide" if _plot_px(self.spec) > HALF else "chart"
+
+
+def _plot_px(view: Json) -> float:
+    """Return the width of the plots in *view* in px, those side by side added."""
+    if "width" in view:
+        return float(view["width"])
+    beside = sum(map(_plot_px, view.get("hconcat", ())))
+    return beside or max(map(_plot_px, view.get("vconcat", ())), default=0.0)
+
 
 class Measured(Protocol[Values_co]):
     """A measurement for charts: name, values, and validity."""
@@ -138,7 +152,7 @@ def rounded(value: float, digits: int = 5) -> float:
 
 
 def bounds(figure: float | Estimate, scale: float = 1.0) -> tuple[float, float, float]:
-    """Return *value* divided by *scale*, and its interval, limited to twice the value."""
+    """Return *value* divided by *scale*, and its interval."""
     value, interval = (figure.value, figure.interval) if isinstance(figure, Estimate) else (figure, None)
     low, high = interval or (value, value)
     return rounded(value / scale), rounded(low / scale), rounded(high / scale)
@@ -202,12 +216,29 @@ class Scale:
     ) -> Json:
         """Return the channel of *field* with its axis; *ticks* are their values or approximate number."""
         axis: Json = {"title": title, "grid": grid}
-        axis |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks)}
+        axis |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks), "tickCount": len(ticks)}
         if labels or self.log:
             axis["labelExpr"] = labels or PLAIN_LABEL
+        if self.log and not isinstance(ticks, int) and (minor := self._between(ticks)):
+            unnamed = f"indexof({minor}, datum.value) >= 0"
+            axis["values"] = sorted([*ticks, *minor])
+            axis["tickCount"] = len(axis["values"])
+            axis["labelExpr"] = f"{unnamed} ? '' : {axis['labelExpr']}"
+            axis["tickSize"] = {"condition": {"test": unnamed, "value": 2}, "value": 4}
+            axis["gridOpacity"] = {"condition": {"test": unnamed, "value": 0}, "value": 1}
         scale: Json = {"domain": [rounded(self.low), rounded(self.high)], "nice": False}
         scale |= {"type": "log"} if self.log else {"zero": False}
         return {**number(field), "scale": scale, "axis": axis}
+
+    def _between(self, ticks: Sequence[float]) -> list[float]:
+        """Return where a logarithmic axis has ticks without numbers: at powers of two, else at each digit."""
+        if all(log2(tick).is_integer() for tick in ticks):
+            found = octaves(self.low, self.high, MAX_MINOR_TICKS)
+        else:
+            powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+            found = [rounded(digit * 10.0**power) for power in powers for digit in range(1, 10)]
+        between = [at for at in found if self.low <= at <= self.high and at not in ticks]
+        return between if len(between) <= MAX_MINOR_TICKS else []
 
 
 def tips(**titles: str) -> list[Json]:
@@ -243,10 +274,22 @@ def text(rows: Iterable[Json], **properties: object) -> Json:
     return mark("text", {"x": number("x"), "y": number("y"), "text": {"field": "text"}}, rows, **halo | properties)
 
 
-def rules(channel: Literal["x", "y"], values: Sequence[float], *, colour: str = MUTED) -> Json:
-    """Return a layer of dashed lines across the whole chart at *values* of *channel*."""
+def rules(
+    channel: Literal["x", "y"], values: Sequence[float], *, colour: str = MUTED, dash: Sequence[int] = (4, 3)
+) -> Json:
+    """Return a layer of lines across the whole chart at *values* of *channel*."""
     rows = [{"at": rounded(value)} for value in values]
-    return mark("rule", {channel: number("at")}, rows, color=colour, strokeDash=[4, 3])
+    return mark("rule", {channel: number("at")}, rows, color=colour, strokeDash=list(dash))
+
+
+def legend_px(names: Iterable[str]) -> float:
+    """Return the width of a legend's column with *names* in px."""
+    return max(map(len, names)) * 6.5 + 36
+
+
+def fitting(width: int, names: Collection[str]) -> int:
+    """Return *width*, or that of a page if a legend with *names* needs more."""
+    return WIDE if len(names) > 1 and LEFT + legend_px(names) > width else width
 
 
 @dataclass(frozen=True)
@@ -259,6 +302,7 @@ class Frame:
     measurements: Sequence[Measured[Any]] = ()
     left: int = LEFT
     right: int = RIGHT
+    above: int = 0  # room for what is written above the plot
 
     @property
     def plot(self) -> tuple[int, int]:
@@ -270,7 +314,7 @@ class Frame:
         """Number of columns of the legend, and width of each in px."""
         if len(self.legend) < 2:
             return 0, 0.0
-        px = max(map(len, self.legend)) * 6.5 + 36
+        px = legend_px(self.legend)
         return max(1, min(len(self.legend), int((self.width - LEFT) // px))), px
 
     def series(self, kinds: Sequence[object], **legend: object) -> Json:
@@ -285,13 +329,22 @@ class Frame:
     def spec(self, layers: Sequence[Json], rows: Iterable[Json]) -> Json:
         """Return the specification of *layers*; on a narrow screen the plot may shrink, but not the legend."""
         columns, column_px = self.columns
-        above = 20 * ceil(len(self.legend) / columns) if columns else 0
+        names = 20 * ceil(len(self.legend) / columns) if columns else 0
         whole = _whole(self.measurements, view(self.plot, layers, rows))
-        top = TOP + above + (24 if "title" in whole else 0)
+        top = TOP + self.above + names + (24 if "title" in whole else 0)
+        axis, legend = CONFIG["axisY"], CONFIG["legend"]
+        raised = {
+            "axisY": {**axis, "titleY": axis["titleY"] - self.above},
+            "legend": {**legend, "offset": legend["offset"] + self.above},
+        }
         return whole | {
             "autosize": "none",
             "padding": {"left": self.left, "right": self.right, "top": top, "bottom": BOTTOM},
-            "usermeta": {"dark": DARK, "narrowest": round(self.left + columns * column_px)},
+            "config": CONFIG | raised,
+            "usermeta": {
+                "dark": DARK,
+                "legend": {"columns": columns, "px": round(column_px), "names": len(self.legend)},
+            },
         }
 
 
@@ -334,6 +387,7 @@ def shown(value: float, unit: str) -> str:
     return f"{units.significant(value, 3)} {unit}"
 
 
+ARROW_PX: Final = 4  # from the edge of the frame to the middle of an arrow
 ABOVE: Final = ((0, -14), (0, -28), (0, 16), (0, -42), (0, 30))
 AROUND: Final = ((-0.5, -14), (0.5, -14), (0.5, 14), (-0.5, 14), (-0.5, -28), (0.5, 28), (0.5, -28), (-0.5, 28))
 """Candidate positions of a label: shares of its width to the right, and px down."""
@@ -345,11 +399,14 @@ def labels(
     scales: tuple[Scale, Scale],
     offsets: Sequence[tuple[float, float]] = ABOVE,
     placed: list[tuple[float, float, float]] | None = None,
+    *,
+    optional: bool = False,
     **properties: object,
 ) -> Json:
     """Return a layer of labels *wanted* (x, y, text), placed to hide few of the points *taken* and no other label.
 
     *placed* are those of other layers, to which these are added: middle from the left, from the top, and width in px.
+    *optional* labels without room are left out.
     """
     across, up = scales
     points = [(across.at(x), up.at(y)) for x, y in taken]
@@ -364,7 +421,45 @@ def labels(
             met = sum(abs(u - left) < (other + width) / 2 + 6 and abs(v - top) < 14 for u, v, other in placed)
             hidden = sum(abs(u - left) < width / 2 + 5 and abs(v - top) < 10 for u, v in points)
             options.append((met, hidden, len(options), left, top))
-        *_, left, top = min(options)
+        met, _, _, left, top = min(options)
+        if met and optional:
+            continue
         placed.append((left, top, width))
         rows.append({"x": across.value(left), "y": up.value(top), "text": words})
     return text(rows, baseline="middle", **properties)
+
+
+BESIDE: Final = ((0.5, 0), (-0.5, 0), (0.5, 14), (-0.5, 14), (0.5, -14), (-0.5, -14))
+"""Candidate positions beside a point."""
+
+
+def cuts(
+    rows: Iterable[Json],
+    scales: tuple[Scale, Scale],
+    colour: Json,
+    taken: Iterable[tuple[float, float]] = (),
+    placed: list[tuple[float, float, float]] | None = None,
+) -> list[Json]:
+    """Return an arrow where an interval of *rows* (fields of ``curves.rows``) leaves the frame, and its end as a number.
+
+    Ends too close to others have no number; the longest has one.
+    """
+    across, up = scales
+    top, bottom, right = up.value(ARROW_PX), up.value(up.px - ARROW_PX), across.value(across.px - ARROW_PX)
+    found: list[tuple[float, Json]] = []
+    for row in rows:
+        for end, beyond, shape, place in (
+            ("h", row["h"] > up.high, "triangle-up", {"x": row["x"], "y": top}),
+            ("l", row["l"] < up.low, "triangle-down", {"x": row["x"], "y": bottom}),
+            ("b", row.get("b", row["x"]) > across.high, "triangle-right", {"x": right, "y": row["y"]}),
+        ):
+            if beyond:
+                length = abs(row[end] - row["x" if end == "b" else "y"])
+                found.append((length, {**place, "s": row["s"], "d": shape, "t": units.significant(row[end], 3)}))
+    found.sort(key=lambda item: -item[0])
+    arrows = [arrow for _, arrow in found]
+    shape = {"shape": {"field": "d", "type": "nominal", "scale": None}}
+    points = {"x": number("x"), "y": number("y"), "color": colour, **shape}
+    words = [(arrow["x"], arrow["y"], arrow["t"]) for arrow in arrows]
+    numbers = labels(words, taken, scales, BESIDE, placed, optional=True, color=MUTED, fontSize=11)
+    return [mark("point", points, arrows, filled=True, size=36, opacity=1), numbers]

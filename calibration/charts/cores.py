@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -11,13 +10,15 @@ from calibration.base import units
 from calibration.base.grouping import of_known
 from calibration.base.statistics import Estimate
 from calibration.charts import base
-from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
+from calibration.charts.base import HALF, WIDE, Chart, Frame, Json, Measured, Scale, rounded
+from calibration.charts.cpus import Nodes, in_blocks
 from calibration.charts.matrices import Matrix, heat_map
 
 MAX_NUMBERED_COLUMNS = 16  # most columns of a matrix with numbers in its cells
 MAX_CPU_ROWS = 24  # most CPUs with a row each
 MAX_BLOCKS = 40  # with more last-level caches, or if most of their pairs were not measured, blocks are nodes
 MIN_FREQUENCY_RANGE = 0.02  # least range of a strip of clocks to both sides of the median, as a share
+MAX_HALF_PLACES = 64  # more places take the width of a page
 MAX_PLACES = 128  # most places of a strip; beyond, one place is several CPUs
 
 
@@ -50,7 +51,7 @@ def pairs_chart(
     parts = []
     if matrix := _blocks(node_of, latencies_ns, domains):
         parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= MAX_NUMBERED_COLUMNS))
-        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
+        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks, darker if it is slower."
     rows: list[Json] = [
         {
             "c": strip.label,
@@ -121,32 +122,38 @@ def deviations_chart(
     measurement: Measured[Any],
     clocks: Mapping[str, tuple[float, Mapping[int, Estimate]]],
     *,
+    nodes: Nodes,
     what: str = "Clock",
     slowest: Literal["lowest", "highest"] = "lowest",
 ) -> Chart:
-    """Return each CPU's deviation from the median of its row, in per cent.
+    """Return each CPU's deviation from the median of its row, in per cent, by *nodes* where there are several.
 
     *clocks* has each row by label: the median, and the clock of each CPU, or *what* else was measured. The *slowest* is
     the CPU with the lowest or the highest value.
     """
     cpus = sorted({cpu for _, by_cpu in clocks.values() for cpu in by_cpu})
-    step = ceil(len(cpus) / MAX_PLACES)
-    blocks = [cpus[start : start + step] for start in range(0, len(cpus), step)]
+    blocks = in_blocks(cpus, nodes, MAX_PLACES)
+    places = blocks.places
     shown = {base.label(name): row for name, row in clocks.items()}
-    rows = [found for name, row in shown.items() for found in _deviations(name, *row, blocks)]
-    frame = Frame(WIDE, 220, legend=list(shown), measurements=[measurement])
+    rows = [found for name, row in shown.items() for found in _deviations(name, *row, places)]
+    frame = Frame(
+        base.fitting(WIDE if len(places) > MAX_HALF_PLACES else HALF, shown),
+        220,
+        legend=list(shown),
+        measurements=[measurement],
+    )
     low = min(*(row["l"] for row in rows), -100 * MIN_FREQUENCY_RANGE)
     high = max(*(row["h"] for row in rows), 100 * MIN_FREQUENCY_RANGE)
-    firsts = [block[0] for block in blocks]
-    count = len(firsts)
-    across, up = Scale(-0.6, count - 0.4, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
-    x = across.channel("x", "CPU", ticks=range(0, count, ceil(count / 12)), labels=f"{firsts}[datum.value]", grid=False)
+    count = len(places)
+    across, up = Scale(-0.1, count + 0.1, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
+    x = blocks.channel(across, "x", 28)
     y = up.channel("y", "From the median, %")
     bar = {"x": x, **base.stretch("y", y), "color": frame.series(base.COLOURS)}
     tooltip = base.tips(c="CPU", s="work", y="% from the median")
     spot = {"x": x, "y": y, "color": bar["color"], "shape": frame.series(base.SHAPES), "tooltip": tooltip}
     layers = [
         base.rules("y", [0.0]),
+        blocks.boundaries("x"),
         base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
         base.mark("point", spot, filled=True, size=24, opacity=0.9),
     ]
@@ -157,8 +164,8 @@ def deviations_chart(
         f"{units.significant(worst[end], 2)} % from it, CPU {worst['c']}."
     )
     caption = f"Points are the {'clocks' if what == 'Clock' else what.lower()} of CPUs, bars their intervals."
-    if step > 1:
-        caption = f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them."
+    if blocks.size > 1:
+        caption = f"Points are medians of {blocks.size} CPUs, bars reach from the slowest to the fastest of them."
     return Chart(measurement.id, frame.spec(layers, rows), alt, caption)
 
 
@@ -173,4 +180,4 @@ def _deviations(
         clocks = [by_cpu[cpu].value for cpu in cpus]
         ends = clocks if len(cpus) > 1 else by_cpu[cpus[0]].interval or clocks
         y, low, high = (round(100 * (hz / median_hz - 1), 3) for hz in (median(clocks), min(ends), max(ends)))
-        yield {"s": name, "x": place, "c": units.cpus(cpus), "y": y, "l": low, "h": high}
+        yield {"s": name, "x": place + 0.5, "c": units.cpus(cpus), "y": y, "l": low, "h": high}

@@ -10,7 +10,7 @@ from calibration.base import units
 from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate
 from calibration.charts import base
-from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
+from calibration.charts.base import HALF, Chart, Frame, Json, Measured, Scale, rounded
 
 Point = tuple[float | Estimate, float | Estimate]
 """An abscissa and an ordinate, each a number or an estimate."""
@@ -18,7 +18,7 @@ Point = tuple[float | Estimate, float | Estimate]
 Curves = Mapping[str, Sequence[Point]]
 """The points of each curve by label."""
 
-MEDIANS: Final = "Points are medians, bars their intervals."
+MEDIANS: Final = "Points are medians, bars their intervals; an arrow has the end of one that is cut."
 
 
 def curves_of(points: Iterable[tuple[str, Point]]) -> Curves:
@@ -72,10 +72,10 @@ class Axis:
         log = self.kind != "linear"
         return Scale(min(values) / 1.2 if log else 0.0, max(values) * (1.3 if log else 1.0), px, log=log)
 
-    def up(self, values: Sequence[float], intervals: Sequence[float], px: float, room: float) -> Scale:
+    def up(self, values: Sequence[float], intervals: Sequence[float], px: float) -> Scale:
         """Return the ordinate for *values* and those parts of their *intervals* that do not make them look flat."""
         if self.kind != "linear":
-            return Scale(min(values) / 1.5, max(values) * room, px, log=True, up=True)
+            return Scale(min(values) / 1.5, max(values) * 1.8, px, log=True, up=True)
         low, high = base.reach(values, intervals)
         if self.zero:
             return Scale(0.0, high * 1.08, px, up=True)
@@ -107,7 +107,7 @@ def line_chart(
     *,
     alt: str,
     caption: str = MEDIANS,
-    width: int = WIDE,
+    width: int = HALF,
     marked: Collection[tuple[float, str]] = (),
     named: Sequence[tuple[float, float, float, str]] = (),
     points: bool = True,
@@ -115,26 +115,57 @@ def line_chart(
     """Return *curves* with labelled lines at *marked* abscissae and *named* ranges (start, end, ordinate, label)."""
     across, up = axes
     data = [{**row, "t": across.text(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
-    frame = Frame(width, legend=list(curves), measurements=measurements)
+    width = base.fitting(width, curves)
+    plot_px = Frame(width).plot[0]
+    over = across.over([row["x"] for row in data], plot_px)
+    above = _above(over, marked)
+    lines = 1 + max((line for *_, line in above), default=-1)
+    frame = Frame(width, legend=list(curves), measurements=measurements, above=LINE_PX * lines)
     intervals = [row[end] for row in data for end in ("l", "h")]
-    scales = (
-        across.over([row["x"] for row in data], frame.plot[0]),
-        up.up([row["y"] for row in data], intervals, frame.plot[1], 2.6 if marked else 1.6),
-    )
-    x, y = across.channel(scales[0], width // 80), up.channel(scales[1], 7)
-    tooltip = {"s": "curve", "t": across.title, "y": up.title, "l": "from", "h": "to"}
-    tops = [(at, scales[1].high, words) for at, words in sorted(marked) if scales[0].low < at < scales[0].high]
-    offsets = [(-0.5, 8 + 15 * line) for line in range(5)]
+    scales = (over, up.up([row["y"] for row in data], intervals, frame.plot[1]))
+    x, y = across.channel(scales[0], width // 60), up.channel(scales[1], 7)
+    tooltip = {"s": "curve", "t": across.title, "y": up.title, "f" if scales[1].log else "l": "from", "h": "to"}
     bars = [{"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named]
     broad = {**base.stretch("x", x, "x", "x2"), "y": y, "tooltip": base.tips(t="level")}
     middles = [((start * end) ** 0.5, level, words) for start, end, level, words in named]
     taken = [(row["x"], row["y"]) for row in data]
     placed: list[tuple[float, float, float]] = []
+    titles = [{"x": at, "text": words, "y": 5 - LINE_PX * (1 + line)} for at, words, line in above]
+    title = {"x": base.number("x"), "y": {"field": "y", "type": "quantitative", "scale": None}}
     found = [
-        base.rules("x", [at for at, *_ in tops]),
+        base.rules("x", [at for at, *_ in above]),
         base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25),
         *layers(frame, (x, y), tooltip=tooltip, bars="y" if points else ""),
-        base.labels(tops, [], scales, offsets, placed, color=base.MUTED, fontSize=11),
-        base.labels(middles, taken, scales, placed=placed, fontWeight="bold"),
+        base.mark("text", {**title, "text": {"field": "text"}}, titles, color=base.MUTED, fontSize=11),
+        base.labels(middles, [*taken, *_along(data, scales[1])], scales, placed=placed, fontWeight="bold"),
+        *(base.cuts(data, scales, frame.series(base.COLOURS), taken, placed) if points else ()),
     ]
+    if scales[1].log:  # which cannot draw a line from zero
+        data = [{**row, "f": row["l"], "l": max(row["l"], scales[1].low / 2)} for row in data]
     return Chart(name, frame.spec(found, data), alt, caption)
+
+
+LINE_PX: Final = 15
+"""Height of a line of labels."""
+
+
+def _above(across: Scale, marked: Iterable[tuple[float, str]]) -> list[tuple[float, str, int]]:
+    """Return the labels of *marked* abscissae above a plot, each on the lowest line with room for it."""
+    ends: list[float] = []
+    found = []
+    for at, words in sorted(marked):
+        if across.low < at < across.high:
+            half_px = 3.6 * len(words)
+            left = across.at(at) - half_px
+            line = next((line for line, end in enumerate(ends) if left > end), len(ends))
+            ends[line:] = [across.at(at) + half_px, *ends[line + 1 :]]
+            found.append((at, words, line))
+    return found
+
+
+def _along(data: Iterable[Json], up: Scale) -> Iterator[tuple[float, float]]:
+    """Yield points along the intervals of *data*, where labels would be crossed."""
+    for row in data:
+        low_px, high_px = up.at(row["l"]), up.at(row["h"])
+        for step in range(int((low_px - high_px) // 8)):
+            yield row["x"], up.value(high_px + 8 * step)

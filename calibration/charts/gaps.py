@@ -10,7 +10,8 @@ from typing import Any
 
 from calibration.base import units
 from calibration.charts import base, curves
-from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
+from calibration.charts.base import Chart, Frame, Json, Measured, Scale, rounded
+from calibration.charts.cpus import Nodes, in_blocks
 
 MAX_CURVES = 8  # most CPUs with a curve each
 MAX_POINTS = 48  # most points of a curve
@@ -37,9 +38,12 @@ class Exceedance:
 
 
 def gaps_chart(
-    name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], width: int = WIDE
+    name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], nodes: Nodes, width: int
 ) -> Chart:
-    """Return gaps per second of at least a length (ns), log-log; with more than ``MAX_CURVES`` CPUs also a heat map."""
+    """Return gaps per second of at least a length (ns), log-log.
+
+    With more than ``MAX_CURVES`` CPUs there is a heat map as well, by *nodes* where there are several.
+    """
     worst = max(found, key=lambda cpu: cpu.longest_ns)
     rates = [rate for cpu in found for _, rate in cpu.points] or [1.0]
     shortest_ns = min(cpu.threshold_ns for cpu in found)
@@ -68,11 +72,11 @@ def gaps_chart(
         frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "interruptions per second"}, bars=""
     )
     if many:
-        below = _heat_map(sorted(found, key=lambda cpu: cpu.cpu), across, edges, lengths, rates)
+        below = _heat_map(found, nodes, across, edges, lengths, rates)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
         caption = (
             "Above: how often a CPU was away for at least this long, on the CPU with the longest interruption and at "
-            "the median. Below: the same rate of every CPU as colour."
+            "the median. Below: the same rate of every CPU, darker if there are more; grey has none."
         )
     else:
         spec = frame.spec([base.rules("x", [max(cpu.threshold_ns for cpu in found)]), *layers], rows)
@@ -85,29 +89,33 @@ def gaps_chart(
 
 
 def _heat_map(
-    found: Sequence[Exceedance], across: Scale, edges: Sequence[float], lengths: Json, rates: Sequence[float]
+    found: Sequence[Exceedance],
+    nodes: Nodes,
+    across: Scale,
+    edges: Sequence[float],
+    lengths: Json,
+    rates: Sequence[float],
 ) -> Json:
     """Return the *rates* by CPU and by length, between *edges*, as a heat map."""
-    step = ceil(len(found) / MAX_ROWS)
-    blocks = [found[start : start + step] for start in range(0, len(found), step)]
+    by_cpu = {cpu.cpu: cpu for cpu in found}
+    blocks = in_blocks(by_cpu, nodes, MAX_ROWS)
+    places = blocks.places
     cells = [
         {"x": low, "x2": high, "y": place, "y2": place + 1, "r": rounded(rate, 3), "c": cpus}
-        for place, block in enumerate(blocks)
-        for cpus in [units.cpus(cpu.cpu for cpu in block)]
+        for place, block in enumerate(places)
+        for cpus in [units.cpus(block)]
         for low, high in pairwise([*edges, across.high])
-        if (rate := max(cpu.at(low) for cpu in block))
+        if (rate := max(by_cpu[cpu].at(low) for cpu in block))
     ]
-    down = Scale(0, len(blocks), len(blocks) * max(3, min(18, 260 // len(blocks))))
-    firsts = [block[0].cpu for block in blocks]
-    ticks = [place + 0.5 for place in range(0, len(blocks), ceil(len(blocks) / 8))]
-    y = down.channel("y", "CPU", ticks=ticks, labels=f"{firsts}[floor(datum.value)]", grid=False)
+    down = Scale(0, len(places), len(places) * max(3, min(18, 260 // len(places))))
+    y = blocks.channel(down, "y", 14)
     y["scale"]["reverse"] = True
     x = {**lengths, "axis": {**lengths["axis"], "grid": False}}
     low, high = min(rates), max(rates)
     legend: Json = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "gradientThickness": 10}
     legend |= {"title": "per second", "titleColor": base.MUTED, "titleFontWeight": "normal", "offset": 4}
     legend |= {"values": base.decades(low, high, 4), "labelExpr": base.PLAIN_LABEL}
-    scale = {"type": "log", "scheme": "cividis", "domain": [rounded(low), rounded(high)]}
+    scale = {"type": "log", "scheme": "cividis", "reverse": True, "domain": [rounded(low), rounded(high)]}
     encoding = {
         **base.stretch("x", x, "x", "x2"),
         **base.stretch("y", y, "y", "y2"),
@@ -115,4 +123,6 @@ def _heat_map(
         "tooltip": base.tips(c="CPU", x="at least, ns", r="interruptions per second"),
     }
     layer = base.mark("rect", encoding, clip=True)
-    return base.view((across.px, down.px), [layer], cells, view={"fill": base.ABSENT, "stroke": base.AXIS})
+    return base.view(
+        (across.px, down.px), [layer, blocks.boundaries("y")], cells, view={"fill": base.ABSENT, "stroke": base.AXIS}
+    )

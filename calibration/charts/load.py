@@ -8,7 +8,7 @@ from typing import Any
 
 from calibration.base import units
 from calibration.charts import base, curves
-from calibration.charts.base import WIDE, Chart, Frame, Measured, Scale, rounded
+from calibration.charts.base import HALF, Chart, Frame, Measured, Scale, rounded
 from calibration.charts.curves import Curves
 
 PROBE = "Latency of the probe"
@@ -27,7 +27,7 @@ def latency_chart(
     *,
     unloaded: Sequence[float] = (),
     knee_mb_s: float | None = None,
-    width: int = WIDE,
+    width: int = HALF,
 ) -> Chart:
     """Return *what* (ns) against bandwidth (MB/s), with the *unloaded* latency (ns) if known.
 
@@ -43,13 +43,17 @@ def latency_chart(
         slower = sorted(found, key=lambda label: knees[label]["y"])
         coloured = {slower[-1]: f"worst: {slower[-1]}", slower[len(slower) // 2]: "median"}
     rows = [{**row, "s": coloured[row["s"]]} for row in points if row["s"] in coloured]
-    frame = Frame(width, legend=list(coloured.values()), measurements=measurements)
+    names = list(coloured.values())
+    frame = Frame(base.fitting(width, names), legend=names, measurements=measurements)
     _, top = base.reach([*(row["y"] for row in points), *unloaded], [row["h"] for row in rows])
-    across, up = Scale(0.0, peak * 1.06, frame.plot[0]), Scale(0.0, top * 1.12, frame.plot[1], up=True)
-    x = across.channel("x", "Bandwidth of the load, GB/s", ticks=width // 100, grid=False)
+    widest = max(row.get("b", peak) for row in rows)
+    across = Scale(0.0, max(peak * 1.06, min(widest * 1.02, peak * 1.25)), frame.plot[0])
+    up = Scale(0.0, top * 1.12, frame.plot[1], up=True)
+    x = across.channel("x", "Bandwidth of the load, GB/s", ticks=max(4, width // 100), grid=False)
     y = up.channel("y", f"{what}, ns")
     place = {"x": base.number("x"), "y": base.number("y")}
     grey = {**place, "detail": {"field": "s"}, "order": None}
+    placed: list[tuple[float, float, float]] = []
     note = partial(base.text, color=base.MUTED, fontSize=11)
     tooltip = {"s": "Probe", "x": "GB/s", "y": f"{what}, ns", "l": "from", "h": "to"}
     rings = [{"x": knees[label]["x"], "y": knees[label]["y"]} for label in coloured]
@@ -61,13 +65,15 @@ def latency_chart(
     ]
     best = base.shown(peak, "GB/s")
     notes = [{"x": 0.0, "y": rounded(value), "text": "no load"} for value in unloaded]
+    colour = frame.series(base.COLOURS)
     layers = [
         base.mark("line", grey, [row for row in points if row["s"] not in coloured], color=base.MUTED, opacity=0.35),
         base.rules("x", [peak]),
         base.rules("y", unloaded),
         *curves.layers(frame, (x, y), tooltip=tooltip, bars="xy"),
         base.mark("point", place, rings, size=170, strokeWidth=2, color=base.COLOURS[1]),
-        base.labels([(ring["x"], ring["y"], text)], taken, (across, up), base.AROUND, fontWeight="bold"),
+        base.labels([(ring["x"], ring["y"], text)], taken, (across, up), base.AROUND, placed, fontWeight="bold"),
+        *base.cuts(rows, (across, up), colour, taken, placed),
         note([{"x": peak, "y": up.low, "text": f"full load {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),
         note(notes, align="left", baseline="top", dx=6, dy=5),
     ]

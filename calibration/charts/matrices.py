@@ -11,6 +11,7 @@ from calibration.base.statistics import Estimate
 from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 
+MAX_HALF_COLUMNS = 8  # more columns take the width of a page
 MAX_INTERVAL_COLUMNS = 4  # most columns whose cells show the interval as well
 MAX_CELL_PX = 46  # largest height of a cell
 ROW_NAMES_PX = 40  # px left of the cells for the names of rows
@@ -20,7 +21,7 @@ Cells = Sequence[Sequence[float | Estimate | None]]
 
 @dataclass(frozen=True)
 class Matrix:
-    """Values (in *unit*) of *rows* by *columns*, shown divided by *scale*."""
+    """Values (in *unit*) of *rows* by *columns*, shown divided by *scale*: latencies in ns, else bandwidths."""
 
     what: str
     unit: str
@@ -44,6 +45,8 @@ def matrices_chart(
     drawn = [matrix for matrix in matrices if len(matrix.rows) * len(matrix.columns) > 1]
     if not drawn:
         return None
+    if max(len(matrix.columns) for matrix in drawn) > MAX_HALF_COLUMNS:
+        width = WIDE
     beside = len(drawn) > 1 and width // 2 - ROW_NAMES_PX >= max(len(matrix.columns) for matrix in drawn) * 26
     room = (width // 2 - 8 if beside else width) - ROW_NAMES_PX - 12
     ranges = []
@@ -56,7 +59,7 @@ def matrices_chart(
         name,
         spec,
         alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(ranges) or 'no value'}.",
-        caption="Rows are the nodes of the CPUs, columns those of the memory. Brighter is more; grey has no value.",
+        caption="Rows are the nodes of the CPUs, columns those of the memory. Darker is worse; grey has no value.",
     )
 
 
@@ -81,10 +84,12 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
     title = f"{matrix.row_title} \N{DOWNWARDS ARROW}  {matrix.column_title} \N{RIGHTWARDS ARROW}"
     above = {"orient": "top", "title": title, "titlePadding": 6, "titleAnchor": "start"}
-    scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)]}
+    lower = matrix.unit == "ns"
+    scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)], "reverse": lower}
     tooltip = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
     colour = {**base.number("v"), "scale": scale, "legend": None}
-    ink = {"expr": f"datum.v === null ? 'gray' : datum.v > {rounded((low + high) / 2)} ? 'black' : 'white'"}
+    bright = f"datum.v {'<' if lower else '>'} {rounded((low + high) / 2)}"
+    ink = {"expr": f"datum.v === null ? 'gray' : {bright} ? 'black' : 'white'"}
     apart = columns <= MAX_INTERVAL_COLUMNS and any("h" in row for row in rows)
     words = partial(base.mark, "text", color=ink)
     layers = [base.mark("rect", {"color": colour, "tooltip": tooltip}, stroke="gray", strokeWidth=0.5)]

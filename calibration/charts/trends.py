@@ -57,6 +57,7 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
     days = [(night - nights[0]).days for night in nights]
     across = Scale(-0.5, days[-1] + 0.5, HALF - base.LEFT - 30)
     height = 220 if len(panels) == 1 else 84
+    up = _scale(panels, height)
     step = ceil(len(nights) * len(panels) / MAX_ROWS)
     epoch_ms = int(datetime.combine(nights[0], time(), UTC).timestamp() * 1000)
     date_of = f"utcFormat({epoch_ms} + {{}} * 864e5, '{{}}')".format
@@ -71,22 +72,24 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
         title = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
         rows = list(_rows(panel, days, step))
         own_x = {**x, "axis": {**x["axis"], "labels": panel is panels[-1]}}
-        layers = _layers(panel, rows, days, (across, _scale(panel, height)), x=own_x, unit=unit)
+        layers = _layers(panel, rows, days, (across, up), x=own_x, unit=unit)
         dated = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
         parts.append(base.view((across.px, height), layers, rows, title=title, transform=dated))
-    caption = (
-        "Lines are values of the nights, areas their intervals, green the accepted range. Dashes are detected "
-        "changes, numbers changes of the context."
-    )
-    return Chart(name, base.stacked(parts, 6), alt, caption)
+    caption = "Line: value; blue: its interval, an arrow has the end of one that is cut; green: accepted range"
+    caption += "; dashes: detected change" * any(panel.changes or panel.flips for panel in panels)
+    caption += "; diamond: configuration changed, numbered as below" * any(panel.context for panel in panels)
+    return Chart(name, base.stacked(parts, 6), alt, f"{caption}.")
 
 
-def _scale(panel: Panel, height: int) -> Scale:
-    """Return the range of a panel: all but the most extreme values, tonight's, the levels and the accepted range."""
-    known = panel.values[np.isfinite(panel.values)]
-    shown = [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
-    shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
-    shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
+def _scale(panels: Sequence[Panel], height: int) -> Scale:
+    """Return the range of all *panels*: all but the most extreme values, tonight's, the levels and accepted ranges."""
+    shown: list[float] = []
+    for panel in panels:
+        known = panel.values[np.isfinite(panel.values)]
+        shown += [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
+        shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
+    size = 2 * max(map(abs, shown))
+    shown += [end for panel in panels for end in panel.band if end is not None and abs(end) < size]
     low, high = base.spanned(shown, MIN_RANGE)
     room = 0.12 * (high - low)
     return Scale(low - room, high + room, height, up=True)
@@ -128,6 +131,7 @@ def _layers(
     changes = [(edges[night], up.high, label) for night, label in panel.changes]
     offsets = ((0.5, 9.0), (0.5, up.px - 9), (-0.5, 9.0), (-0.5, up.px - 9), (0.5, up.px / 2))
     taken = [(row["x"], row["y"]) for row in rows]
+    placed: list[tuple[float, float, float]] = []
     context = [{"x": edges[night], "n": str(number)} for night, number in panel.context]
     failing = rows[-1:] if panel.failing and np.isfinite(panel.values[-1]) else []
     at_x, at_y = base.number("x"), base.number("y")
@@ -142,11 +146,12 @@ def _layers(
         base.mark("rect", base.stretch("y", at_y, "y", "y2"), band, color=ACCEPTED, opacity=0.15),
         base.mark("rect", base.stretch("x", at_x, "x", "x2"), missing, color=base.ABSENT),
         base.mark("line", line, strokeWidth=1.6, color=VALUE, clip=True),
-        base.mark("point", spot, filled=True, color=VALUE, size=18 if few else 50, opacity=int(few)),
+        base.mark("point", spot, filled=True, color=VALUE, size=18 if few else 50, opacity=int(few), clip=True),
         base.mark("rule", flat, levels, color=base.INK, strokeWidth=1.2),
         base.mark("rule", flat, flips, color=CHANGE, strokeDash=[2, 2], strokeWidth=1.4),
         base.rules("x", [at for at, _, _ in changes], colour=CHANGE),
-        base.labels(changes[-6:], taken, scales, offsets, color=CHANGE, fontSize=11),
+        base.labels(changes[-6:], taken, scales, offsets, placed, color=CHANGE, fontSize=11),
+        *base.cuts(({"s": "", **row} for row in rows), scales, {"value": VALUE}, taken, placed),
         spot_at({"x": at_x, "y": {"value": -3}}, context, shape="diamond", size=50, color=CONTEXT),
         base.mark("text", number, context, color=CONTEXT, align="left", dx=6, fontSize=11),
         spot_at({"x": at_x, "y": at_y}, failing, shape="square", size=70, color=base.INVALID),

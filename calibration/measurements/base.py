@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple
 
 from pydantic import Field
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, Estimator
 from calibration.base.trust import Trust, trust_of
@@ -178,6 +179,15 @@ class MeasuredRun(NamedTuple):
 
     measured: Mapping[str, Sequence[Measured[Any]]]
     context: Context | None
+
+    @property
+    def nodes(self) -> Mapping[int, Sequence[int]]:
+        """The CPUs of each node, those of a core together; empty if unknown."""
+        if self.context is None:
+            return {}
+        node_of = {cpu: node for node, cpus in self.context.cpus_by_node.items() for cpu in cpus}
+        cpus = [cpu for core in self.context.topology.cores for cpu in core.cpus if cpu in node_of]
+        return dict(sorted(grouped((node_of[cpu], cpu) for cpu in cpus).items()))
 
     def of(self, kind: str) -> Sequence[Measured[Any]]:
         """Return the measurements of *kind*, empty if missing."""

@@ -257,7 +257,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                     )
                     for row in rows
                 }
-                yield deviations_chart(measurement, clocks)
+                yield deviations_chart(measurement, clocks, nodes=run.nodes)
 
     def summary(self, measured: Sequence[CoreFrequencyValues]) -> Iterator[str]:
         """Yield the clock with all cores busy, and the slowest CPU."""

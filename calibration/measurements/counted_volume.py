@@ -199,10 +199,9 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         for measurement in run.of(self.kind):
             if rows := list(_bars(measurement.values)):
                 listed = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)
-                high = max(row["v"] for row in rows) * 1.1
                 yield Chart(
                     measurement.id,
-                    bars(rows, "GB (10⁹ bytes)", high, measurements=[measurement]),
+                    bars(rows, "GB (10⁹ bytes)", measurements=[measurement]),
                     alt=f"Known and counted bytes in GB: {listed}.",
                     caption="Of one repeat. Lines that are read only to be written count as read.",
                 )

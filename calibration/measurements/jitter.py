@@ -344,7 +344,9 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:
         """Return the number of gaps per second of at least this length."""
-        return gaps_chart(self.kind, run.of(self.kind), [exceedance(cpu) for cpu in run.values(self.kind)], width)
+        return gaps_chart(
+            self.kind, run.of(self.kind), [exceedance(cpu) for cpu in run.values(self.kind)], run.nodes, width
+        )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
         """Yield the longest interruptions on a time line, and the lost time by cause."""

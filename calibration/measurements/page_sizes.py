@@ -238,8 +238,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                     value, low, high = bounds(found)
                     shown = {"v": value, "l": low, "h": high, "t": units.significant(value)}
                     rows.append({"g": f"{units.size(row.page_bytes)} {row.pages}", "s": chain, **shown})
-        high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
-        spec = bars(rows, "Latency, ns per load", high, measurements=run.of(self.kind))
+        spec = bars(rows, "Latency, ns per load", measurements=run.of(self.kind))
         alt = "Latency in ns by page size: over memory, over one cached line per page, and over as many packed lines."
         caption = "What one cached line per page takes more than packed lines is the time of TLB misses."
         yield Chart(self.kind, spec, alt, caption)

@@ -133,14 +133,12 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         best = max(rows, key=lambda row: row["v"])
         alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
         caption = "Peak injection bandwidth: bars are medians, lines their intervals."
-        high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
         peaks = None if run.context is None else population(run.context)
         peak = peaks.machine.peak_mb_s / 1e3 if isinstance(peaks, Population) else None
         if peak is not None:
-            high = max(high, 1.04 * peak)
             alt += f"; the theoretical peak is {shown(peak, 'GB/s')}"
             caption += f" The dashed line is the theoretical peak, {shown(peak, 'GB/s')}."
-        spec = bars(rows, "GB/s", high, width=width, marked=peak, measurements=run.of(self.kind))
+        spec = bars(rows, "Bandwidth, GB/s", width=width, marked=peak, measurements=run.of(self.kind))
         return Chart("bandwidth_by_mix", spec, f"{alt}.", caption)
 
     def summary(self, measured: Sequence[PeakValues]) -> Iterator[str]:

@@ -418,7 +418,7 @@ def _variation(series: Mapping[str, Sequence[float]]) -> Chart:
     used = [bins[at] for at in sorted({at for _, at in numbers})]
     return Chart(
         "regulation_variation",
-        bars(rows, "configurations", max(numbers.values()) * 1.1, groups=used),
+        bars(rows, "configurations", groups=used),
         alt="Number of configurations by coefficient of variation over the placements, for each method.",
         caption="Coefficient of variation (standard deviation over mean) of the placements of one configuration.",
     )

@@ -141,10 +141,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts side by side; a *wide* one takes the full width."""
+    """Charts, side by side unless they are wide."""
 
     charts: tuple[Chart, ...]
-    wide: bool = False
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ class _Writer:
                 yield "</dd>\n</dl>\n"
             case Table():
                 yield from self.table(block)
-            case Charts(charts, wide):
-                yield f'<div class="charts{" wide" if wide else ""}">\n'
+            case Charts(charts):
+                yield '<div class="charts">\n'
                 yield from map(self.chart, charts)
                 yield "</div>\n"
             case Verbatim(text, struck):
@@ -176,7 +176,7 @@ class _Writer:
         )
         spec = "" if self.alone else interactive(self.files[f"{stem}.vl.json"])
         caption = f"<figcaption><p>{_escaped(chart.caption)}</p></figcaption>"
-        return f'<figure class="chart">{pictures}{spec}\n{caption}</figure>\n'
+        return f'<figure class="{chart.style}">{pictures}{spec}\n{caption}</figure>\n'
 
     def text(self, text: Text) -> str:
         """Return a line of text."""

@@ -112,10 +112,10 @@ def struck(measurement: Measurement, text: object) -> Inline:
     return shown if measurement.validity.valid or shown == ABSENT else Span(shown, "struck")
 
 
-def charts(found: Iterable[Chart], wide: bool = False) -> Charts | None:
+def charts(found: Iterable[Chart]) -> Charts | None:
     """Return charts side by side."""
     drawn = tuple(found)
-    return Charts(drawn, wide) if drawn else None
+    return Charts(drawn) if drawn else None
 
 
 def verbatim(text: object = "", *, struck: bool = False, caller: Any = None) -> Verbatim:

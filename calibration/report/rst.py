@@ -90,10 +90,9 @@ def _block(block: Block) -> str:
             return f"{_line(term)}\n{_indented(meaning, 4)}"
         case Table():
             return _table(block)
-        case Charts(charts, wide):
-            kind = "charts wide" if wide else "charts"
+        case Charts(charts):
             drawn = "\n\n".join(map(_chart, charts))
-            return f".. container:: {kind}\n\n{_indented(drawn)}"
+            return f".. container:: charts\n\n{_indented(drawn)}"
         case Verbatim(text, struck):
             return (".. rst-class:: struck\n\n" if struck else "") + f"::\n\n{_indented(text, 4)}"
         case Box(title, inner, kind):
@@ -135,7 +134,7 @@ def _table(table: Table) -> str:
 
 def _chart(chart: Chart) -> str:
     alt = " ".join(visible(chart.alt).split())
-    return f".. figure:: {chart.path}\n   :alt: {alt}\n   :figclass: chart\n\n   {inline(chart.caption)}"
+    return f".. figure:: {chart.path}\n   :alt: {alt}\n   :figclass: {chart.style}\n\n   {inline(chart.caption)}"
 
 
 def _text(text: Text) -> str:

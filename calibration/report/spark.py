@@ -5,6 +5,7 @@ import re
 from math import isfinite
 from typing import Final
 
+from calibration.base import units
 from calibration.charts.base import spanned
 from calibration.charts.trends import MIN_NIGHTS, MIN_RANGE, Numbers
 from calibration.report.blocks import Spark
@@ -17,9 +18,12 @@ OUTLIERS_PER: Final = 50
 
 
 def spark(
-    series: Numbers, bounds: tuple[float | None, float | None], nights: int, *, fails: bool = False
+    series: Numbers, unit: str, bounds: tuple[float | None, float | None], nights: int, *, fails: bool = False
 ) -> Spark | None:
-    """Return the sparkline of the last *nights* of *series*; ``None`` with fewer than ``MIN_NIGHTS`` values."""
+    """Return the sparkline of the last *nights* of *series*; ``None`` with fewer than ``MIN_NIGHTS`` values.
+
+    Its text are the lowest and the highest value.
+    """
     values = series[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
     if len(known) < MIN_NIGHTS:
@@ -41,4 +45,6 @@ def spark(
     if bounds != (None, None):
         bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))
         band = (top, round(bottom - top, 1))
-    return Spark("", runs, band, (width - 2, up(values[-1])) if isfinite(values[-1]) else None, fails)
+    last = (width - 2, up(values[-1])) if isfinite(values[-1]) else None
+    text = units.measured_interval((known[0], known[-1]), unit)
+    return Spark(text, runs, band, last, fails)

@@ -79,7 +79,7 @@ class TrendGroup(NamedTuple):
 
 
 class TrendRow(NamedTuple):
-    """One metric of one SUT: its sparkline and its text."""
+    """One metric of one SUT: its sparkline, between which values it runs, and its text."""
 
     title: str
     tonight: str
@@ -269,19 +269,20 @@ class _Testbed:
     # Charts and rows
 
     def chart(self, metric: str) -> Chart | None:
-        """Return the chart of *metric* with failing SUTs first."""
+        """Return the chart of *metric*: failing SUTs, and one that does not."""
         history, title = self.nights.history, self.nights.title(metric)
         rows = {sut: row for sut in self.suts for row in self.members(sut, [metric])}
         values = np.abs(history.values[list(rows.values()), self.start :])
         sizes = [np.median(value[np.isfinite(value)]) for value in values if np.isfinite(value).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
         panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
-        panels = sorted(panels, key=lambda panel: not panel.failing)[:MAX_PANELS]
+        panels.sort(key=lambda panel: not panel.failing)
+        panels = panels[: min(MAX_PANELS, 1 + sum(panel.failing for panel in panels))]
         columns = history.nights[self.start :]
         verdict = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
         alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {verdict}."
         found = trend(columns, panels, unit, name=metric, alt=alt)
-        return None if found is None else replace(found, caption=title)
+        return None if found is None else replace(found, caption=f"{title}. {found.caption}")
 
     def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
         """Return the rows of *sut*'s series of *metrics*."""
@@ -336,15 +337,8 @@ class _Testbed:
             verdict = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(failure_order, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
-        return TrendRow(
-            title,
-            tonight,
-            accepted,
-            change,
-            fails,
-            verdict,
-            spark(worst, bound or (None, None), SPARK_NIGHTS, fails=fails),
-        )
+        line = spark(worst, first.unit, bound or (None, None), SPARK_NIGHTS, fails=fails)
+        return TrendRow(title, tonight, accepted, change, fails, verdict, line)
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
         """Return whether a metric of *sut* fails tonight, and the text for it."""

@@ -43,14 +43,27 @@ function fitted(figure) {
     text = text.replace(/"#[0-9A-F]{6}"/g, (colour) => JSON.stringify(dark[colour.slice(1, 8)] ?? colour.slice(1, 8)));
   }
   const spec = JSON.parse(text);
-  if (typeof spec.padding === "object" && typeof spec.width === "number") {
-    const room = figure.clientWidth - spec.padding.left - spec.padding.right;
-    if (room < spec.width) {
-      spec.width = Math.max(room, spec.usermeta.narrowest - spec.padding.left, 200);
-      spec.config.axis.labelOverlap = true;
-    }
+  if (spec.usermeta.legend) {
+    const room = Math.max(figure.clientWidth - spec.padding.left - spec.padding.right, 140);
+    spec.config.axis.labelOverlap = room < spec.width;
+    spec.width = room;
+    foldLegend(spec, figure.clientWidth - spec.padding.left);
   }
   return spec;
+}
+
+/* A legend has fewer columns in less room, and more lines. */
+function foldLegend(spec, room) {
+  const { columns, px, names } = spec.usermeta.legend;
+  const fewer = Math.max(1, Math.min(columns, Math.floor(room / px)));
+  if (fewer < columns) {
+    spec.padding.top += 20 * (Math.ceil(names / fewer) - Math.ceil(names / columns));
+    for (const { legend } of spec.layer.flatMap((layer) => Object.values(layer.encoding))) {
+      if (legend?.columns) {
+        legend.columns = fewer;
+      }
+    }
+  }
 }
 
 async function drawChart(figure) {
@@ -67,7 +80,9 @@ async function drawChart(figure) {
     }
     const tooltip = { theme: isDark() ? "dark" : "light" };
     await vegaEmbed(view, fitted(figure), { actions: false, renderer: "svg", tooltip });
-    view.querySelector("svg").setAttribute("aria-hidden", "true"); // the view has the name
+    const drawn = view.querySelector("svg");
+    drawn.setAttribute("aria-hidden", "true"); // the view has the name
+    drawn.style.minWidth = `${Math.min(drawn.width.baseVal.value, 0.825 * drawn.viewBox.baseVal.width)}px`; // text of 9 px
     figure.classList.add("interactive");
   } catch (error) {
     figure.classList.remove("interactive"); // the picture stays

@@ -383,7 +383,7 @@ def test_hostile_facts_and_reasons_stay_text(kind: str) -> None:
 
 
 def test_a_line_has_gaps_band_and_last_value() -> None:
-    line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), (0.99, 1.03), 60)
+    line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), "ns", (0.99, 1.03), 60)
     assert line is not None
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
     assert line.band is not None
@@ -392,14 +392,14 @@ def test_a_line_has_gaps_band_and_last_value() -> None:
 
 
 def test_a_line_needs_three_nights_and_ends_with_the_last() -> None:
-    assert spark(np.array([1.0, np.nan, 1.0]), (None, None), 60) is None
-    line = spark(np.array([1.0] * 100), (None, None), 60)
+    assert spark(np.array([1.0, np.nan, 1.0]), "ns", (None, None), 60) is None
+    line = spark(np.array([1.0] * 100), "ns", (None, None), 60)
     assert line is not None
     assert len(line.runs[0].split(" ")) == 60
 
 
 def test_noise_is_not_drawn_as_structure() -> None:
-    line = spark(np.array([100.0, 100.02, 100.0, 100.02]), (None, None), 60)
+    line = spark(np.array([100.0, 100.02, 100.0, 100.02]), "ns", (None, None), 60)
     assert line is not None
     heights = [float(point.split(",")[1]) for point in line.runs[0].split(" ")]
     assert max(heights) - min(heights) < 1
