@@ -81,7 +81,7 @@ def time_line(name: str, measurements: Sequence[Measured[Any]], spots: Sequence[
     def top(spot: Spot) -> float:
         return lanes.index(spot.cpu) + 0.8 - 0.45 * log(spot.length_ns / min(lengths)) / span
 
-    rows = [
+    rows: list[Json] = [
         {
             "x": rounded(spot.at_s),
             "y": rounded(top(spot)),
@@ -137,7 +137,8 @@ def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[B
         left=left,
         right=60,
     )
-    rows, ends = [], []
+    rows: list[Json] = []
+    ends: list[Json] = []
     for bar in bars:
         end = 0.0
         for cause, share in sorted(bar.parts, key=lambda part: legend.index(part[0])):

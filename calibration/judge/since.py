@@ -55,6 +55,11 @@ class Since(NamedTuple):
         return self._replace(metrics=tuple(known[metric] for metric in metrics if metric in known))
 
     @property
+    def news(self) -> bool:
+        """Whether anything moved or changed."""
+        return bool(self.facts) or any(item.moved in {"worse", "better"} for item in self.metrics)
+
+    @property
     def name(self) -> str:
         """What it is since."""
         return f"Since {'accepted' if self.accepted else 'last night'} ({self.night})"

@@ -40,7 +40,7 @@ MAX_IMPORTED_METRICS: Final = 8
 
 MAX_FINDINGS: Final = 2
 MAX_ADVICE: Final = 1
-"""Findings and pieces of advice on the screen, which has 24 rows."""
+"""Findings and pieces of advice on the screen, which has 24 rows; each line of changes takes the place of a finding."""
 
 GAP: Final = 3
 """Columns between the two columns of tiles."""
@@ -67,9 +67,10 @@ def print_story(summary: Story, run: Path, stream: IO[str], *, colour: bool | No
         line = visible(labelled(about, text)) if number else visible(text)
         out.print(Text(line, style=style if number == 0 else ""), soft_wrap=about == "Do")  # a command is not cut
     _print_columns(out, list(map(_row, summary.headlines)))
-    for since in summary.since:
-        _line(out, Text(f"  {visible(f'{since.name}: {since.text}')}"))
-    findings, advice = summary.findings[:MAX_FINDINGS], summary.advice[:MAX_ADVICE]
+    changes = [f"{since.name}: {since.text}" for since in summary.since if since.news]
+    for change in changes:
+        _line(out, Text(f"  {visible(change)}"))
+    findings, advice = summary.findings[: MAX_FINDINGS - len(changes)], summary.advice[:MAX_ADVICE]
     for mark, lines in (("-", findings), (">", advice)):
         for line in lines:
             _line(out, Text(f"  {mark} {visible(line)}"))

@@ -3,6 +3,7 @@
 
 import dataclasses
 import io
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from calibration.base.commandline import calibration_command
 from calibration.cli import calibration
 from calibration.judge.answer import labelled
 from calibration.judge.run import judge_run
+from calibration.judge.since import MetricChange, Since
+from calibration.judge.verdicts import ContextChange
 from calibration.report.show import print_run, print_story
+from calibration.report.story import Story
 from calibration.results.imports import EPOCH, document_of, read_file
 from calibration.results.model import Limit, RunDocument
 from tests.readings import PAGES
@@ -91,6 +95,27 @@ def test_what_is_left_out_is_counted_with_the_command_for_it(monkeypatch: pytest
     left_out = found.more_findings + len(found.findings) - 2 + found.more_advice + max(0, len(found.advice) - 1)
     assert left_out > 2
     assert f"\n  and {left_out} more: {WHOLE}\n" in text
+
+
+def test_changes_are_on_the_screen_if_there_are_any() -> None:
+    story = first_screen(judged(run_document()))
+    metric = story.headlines[0].metric
+    worse = MetricChange(metric, "ns", 100.0, 112.0, "worse", "")
+    fact = ContextChange(fact="microcode", before="0x1", after="0x2", night=date(2026, 1, 2))
+    calm = Since(date(2026, 1, 1), accepted=False, metrics=(worse._replace(moved="as before"),), facts=())
+    moved = Since(date(2025, 12, 1), accepted=True, metrics=(worse,), facts=(fact,))
+    text = printed(dataclasses.replace(story, since=(calm, moved)))
+    assert "Since last night" not in text
+    assert "Since accepted (2025-12-01): 1 worse; microcode 0x1 -> 0x2" in text
+    assert story.findings[0] in text
+    assert story.findings[1] not in text
+    assert len(text.splitlines()) == len(printed(story).splitlines())
+
+
+def printed(story: Story) -> str:
+    stream = io.StringIO()
+    print_story(story, Path("run"), stream)
+    return stream.getvalue()
 
 
 def test_what_is_not_restored_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
