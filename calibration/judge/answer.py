@@ -280,7 +280,7 @@ def _measured(
     state: State, verdicts: Sequence[NightVerdict], headlines: Sequence[Headline], profile: str | None
 ) -> tuple[Sharpness, str]:
     """Return the state of the measurement, and how many of its headline metrics are within their goal."""
-    if state == "not_measured":
+    if state == "not_measured" and not headlines:
         return "none", "not measured"
     wrong = [item for item in verdicts if item.outcome == "fail" and item.check in {"complete", "consistency"}]
     if wrong:
