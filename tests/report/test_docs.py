@@ -292,8 +292,9 @@ def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[st
     """Return *found* with the types of all fields of *model* and of the models in it."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         if model.__name__ not in found:
-            found[model.__name__] = {info.alias or name: info.annotation for name, info in model.model_fields.items()}
-            for info in model.model_fields.values():
+            written = {name: info for name, info in model.model_fields.items() if not info.exclude}
+            found[model.__name__] = {info.alias or name: info.annotation for name, info in written.items()}
+            for info in written.values():
                 models_in(info.annotation, found)
     elif get_origin(model) is not None:
         for value in get_args(model):
