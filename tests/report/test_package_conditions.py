@@ -51,7 +51,7 @@ def test_a_page_has_both_latencies_and_the_one_of_record() -> None:
     text = " ".join(parsed(page_of(document)).astext().split())
     assert (
         f"a load took {idle.value:.1f} ns; package active, while CPU 7 read 300 MB/s, {active.value:.1f} ns. "
-        "The metric of record is the one with the package active."
+        "The headline metric is the one with the package active."
     ) in text
     assert "active, while CPUs 7, 9 read 287 to 300 MB/s each." in text
     cell = rows[0].latency_ns
