@@ -60,20 +60,21 @@ def change(size: float, interval: tuple[float, float] | None) -> str:
 
 
 MAX_FACT: Final = 40
-"""Longer facts are shortened to the words that changed."""
+"""Longer facts are shortened to the parts or words that changed."""
 
 
 def changed_fact(before: str | None, after: str | None) -> str:
-    """Return a fact before and after; of long ones only the words that differ."""
+    """Return a fact before and after; of long ones only the parts that differ, or of long parts the words."""
     old, new = (("unknown" if item is None else item) for item in (before, after))
-    if max(len(old), len(new)) > MAX_FACT:
-        one, other = old.split(), new.split()
-        old, new = (" ".join(_gone(*words)) or "none" for words in ((one, other), (other, one)))
+    for between in ("; ", " "):
+        if max(len(old), len(new)) > MAX_FACT:
+            one, other = old.split(between), new.split(between)
+            old, new = (between.join(_gone(*parts)) or "none" for parts in ((one, other), (other, one)))
     return f"{_cut(old)} -> {_cut(new)}"
 
 
 def _gone(words: list[str], other: list[str]) -> Iterable[str]:
-    """Return the *words* that are not in *other*, or are there fewer times."""
+    """Return the *words* or parts that are not in *other*, or are there fewer times."""
     return [word for word in words if word not in other] or (Counter(words) - Counter(other)).elements()
 
 

@@ -282,7 +282,7 @@ def test_amounts_have_units() -> None:
     long = "quiet isolcpus=1-3 " + "x" * 40
     assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"
     memory = "; ".join(f"{node}: 128 GiB" for node in range(8))
-    assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "128 -> 96"
+    assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "1: 128 GiB -> 1: 96 GiB"
     assert changed_fact(None, "2.2") == "unknown -> 2.2"
 
 
