@@ -85,7 +85,7 @@ def write_demo(directory: Path) -> str:
     with able_to(f"write {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         lab = list(suts())
-        templates = {base: Template(base_document(base)) for base in BASES}
+        templates: dict[str, Template] = {base: Template(base_document(base)) for base in BASES}
         write(directory, lab, templates, FIRST_NIGHT)
         accept(directory, lab, FIRST_NIGHT, by="demo", reason="thirteen made nights")
         _write_throughput(directory / THROUGHPUT, lab)
