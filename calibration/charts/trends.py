@@ -75,7 +75,7 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
         layers = _layers(panel, rows, days, (across, up), x=own_x, unit=unit)
         dated = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
         parts.append(base.view((across.px, height), layers, rows, title=title, transform=dated))
-    caption = "Line: value; blue: its interval, an arrow has the end of one that is cut; green: accepted range"
+    caption = "Line: value; blue: its interval, arrows have the farthest ends of those that are cut; green: accepted range"
     caption += "; dashes: detected change" * any(panel.changes or panel.flips for panel in panels)
     caption += "; diamond: configuration changed, numbered as below" * any(panel.context for panel in panels)
     return Chart(name, base.stacked(parts, 6), alt, f"{caption}.")
@@ -109,6 +109,13 @@ def _rows(panel: Panel, days: Sequence[int], step: int) -> Iterator[Json]:
             if known and (night % step == 0 or night == len(days) - 1):
                 y, low_y, high_y = (rounded(float(line[night]), 4) for line in (panel.values, low, high))
                 yield {"x": days[night], "y": y, "l": low_y, "h": high_y, "k": stretch}
+
+
+def _farthest(rows: Sequence[Json], up: Scale) -> list[Json]:
+    """Return the nights whose values are not within *up*, and those with the highest and the lowest interval."""
+    found = [row for row in rows if not up.low <= row["y"] <= up.high]
+    found += [max(rows, key=lambda row: row["h"]), min(rows, key=lambda row: row["l"])]
+    return [{"s": "", **row} for row in {row["x"]: row for row in found}.values()]
 
 
 def _layers(
@@ -151,7 +158,7 @@ def _layers(
         base.mark("rule", flat, flips, color=CHANGE, strokeDash=[2, 2], strokeWidth=1.4),
         base.rules("x", [at for at, _, _ in changes], colour=CHANGE),
         base.labels(changes[-6:], taken, scales, offsets, placed, color=CHANGE, fontSize=11),
-        *base.cuts(({"s": "", **row} for row in rows), scales, {"value": VALUE}, taken, placed),
+        *base.cuts(_farthest(rows, up), scales, {"value": VALUE}, taken, placed),
         spot_at({"x": at_x, "y": {"value": -3}}, context, shape="diamond", size=50, color=CONTEXT),
         base.mark("text", number, context, color=CONTEXT, align="left", dx=6, fontSize=11),
         spot_at({"x": at_x, "y": at_y}, failing, shape="square", size=70, color=base.INVALID),

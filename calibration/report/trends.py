@@ -275,7 +275,7 @@ class _Testbed:
         values = np.abs(history.values[list(rows.values()), self.start :])
         sizes = [np.median(value[np.isfinite(value)]) for value in values if np.isfinite(value).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
-        panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
+        panels = [self.panel(sut, row, scale, unit) for sut, row in rows.items()]
         panels.sort(key=lambda panel: not panel.failing)
         panels = panels[: min(MAX_PANELS, 1 + sum(panel.failing for panel in panels))]
         columns = history.nights[self.start :]
@@ -289,14 +289,14 @@ class _Testbed:
         rows = self.nights.rows
         return [rows[key] for metric in metrics if (key := (self.testbed, sut, metric)) in rows]
 
-    def panel(self, sut: str, row: int, scale: float) -> Panel:
-        """Return the panel of one metric of a SUT."""
+    def panel(self, sut: str, row: int, scale: float, unit: str) -> Panel:
+        """Return the panel of one metric of a SUT, in *unit*."""
         history, analysis = self.nights.history, self.nights.analyses[row]
         verdicts = self.nights.verdicts_of(row)
         low, high = _bound(verdicts) or (None, None)
         fails, verdict = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
-        tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no value tonight"
+        tonight = f"{units.significant(value * scale)} {unit}" if isfinite(value) else "no value tonight"
         values, lows, highs = (item[row, self.start :] * scale for item in (history.values, history.low, history.high))
         return Panel(
             label=sut,

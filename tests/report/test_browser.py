@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages in a browser, wide and narrow: layout, charts, keyboard, print, and requests."""
 
+import base64
 import json
 import re
 
@@ -121,14 +122,14 @@ def test_parts_are_folded_and_open_with_the_keyboard(browser: webdriver.Chrome) 
     assert not inside.is_displayed()
 
 
-def test_folded_parts_are_printed(browser: webdriver.Chrome) -> None:
+def test_the_closed_page_is_printed_with_each_chart_once(browser: webdriver.Chrome) -> None:
     emulate(browser, media="print")
     try:
-        inside = browser.find_element(By.CSS_SELECTOR, "article details.fold pre")
-        assert inside.size["height"] > 10
-        if browser.execute_script("return window.innerWidth") > 1000:  # paper is as wide whatever the window
-            pages = browser.execute_cdp_cmd("Page.printToPDF", {})["data"]
-            assert len(pages) > 100_000
+        for chart in browser.find_elements(By.CSS_SELECTOR, "article figure.chart"):
+            drawn = chart.find_elements(By.CSS_SELECTOR, "img, .chart-view")
+            assert sum(item.is_displayed() for item in drawn) == 1
+        for hidden in (".skip-to-content", "button.copy", "article details.fold:not([open])"):
+            assert not any(item.is_displayed() for item in browser.find_elements(By.CSS_SELECTOR, hidden))
     finally:
         emulate(browser)
 
@@ -225,3 +226,33 @@ def test_every_chart_of_a_testbed_becomes_interactive(browser: webdriver.Chrome,
     for figure in figures:
         browser.execute_script("arguments[0].scrollIntoView()", figure)
         WebDriverWait(browser, 20).until(lambda _, figure=figure: "interactive" in figure.get_attribute("class"))
+
+
+def test_a_run_is_printed_on_three_sheets(browser: webdriver.Chrome, root: str) -> None:
+    browser.get(f"{root}/calibration/example/index.html")
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) <= 3
+
+
+TEXT = """
+const sizes = [];
+for (const svg of document.querySelectorAll("article figure.chart .chart-view svg")) {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  for (const text of svg.querySelectorAll("text")) {
+    if (text.textContent.trim()) {
+      sizes.push(parseFloat(getComputedStyle(text).fontSize) * scale);
+    }
+  }
+}
+return sizes;
+"""
+
+
+def test_text_of_charts_has_nine_px_as_shown(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(address)
+    for chart in shown(browser, "article figure.chart"):
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", chart)
+        WebDriverWait(browser, 60).until(lambda _, chart=chart: "interactive" in chart.get_attribute("class"))
+    sizes = browser.execute_script(TEXT)
+    assert len(sizes) > 100
+    assert min(sizes) >= 8.99

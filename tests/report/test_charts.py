@@ -17,6 +17,9 @@ import vl_convert
 from calibration.base import units
 from calibration.charts import base
 from calibration.charts.base import DARK, HALF, WIDE, Chart
+from calibration.charts.cores import MAX_PLACES
+from calibration.charts.cpus import in_blocks
+from calibration.charts.gaps import MAX_ROWS
 from calibration.charts.load import KNEE
 from calibration.charts.trends import Panel, trend
 from calibration.context.population import ChannelPeak, Population
@@ -33,12 +36,14 @@ from calibration.report import pictures
 from calibration.report.pictures import VERSION, _svg, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
+from tests.machines import Machine
 from tests.report.made_counts import counted_document
 from tests.report.report_documents import grown, run_document, scaled, with_rows
 
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000
 MAX_ELEMENTS = 3_000
+WIDE_PX = 660.0  # least width of a wide chart, in calibration.css
 MATRICES = ("latency_matrix", "bandwidth_matrix")
 NEARNESS: tuple[Class, ...] = ("same_llc", "same_node", "other_package")
 
@@ -449,6 +454,95 @@ def test_zero_missing_and_negative_values_are_drawn(values: list[float]) -> None
     chart = trend(days, [Panel("sut", "good", False, array, array, array, band=(None, 1.0))], "ns", name="n", alt="alt")
     assert chart is not None
     check_figure(picture(chart))
+
+
+# Frames
+
+
+def labels_of(chart: Chart) -> list[str]:
+    """Return the texts of the picture of *chart*."""
+    return re.findall(r">([^<>]+)</text>", picture(chart))
+
+
+def with_interval(estimate: Any, low: float, high: float) -> Any:
+    return estimate.model_copy(update={"interval": (low, high)})
+
+
+def test_an_interval_beyond_the_frame_ends_in_an_arrow_with_its_number() -> None:
+    found = loaded(1)
+    points = list(found.values.points)  # type: ignore[attr-defined] # it has some
+    (probe,) = points[2].probes
+    wide = probe.model_copy(update={"latency_ns": with_interval(probe.latency_ns, 90.0, 5650.0)})
+    points[2] = points[2].model_copy(update={"probes": (wide,)})
+    assert "5650" not in labels_of(drawn(lambda: main_chart(loaded(1))))
+    assert "5650" in labels_of(drawn(lambda: main_chart(with_values(found, points=tuple(points)))))
+
+
+def test_a_bar_whose_interval_is_cut_says_where_it_ends() -> None:
+    found = of("peak_injection_bandwidth")
+    name, mix = next(iter(found.values.mixes.items()))
+    wide = mix.model_copy(update={"bandwidth_mb_s": with_interval(mix.bandwidth_mb_s, 10.0, 1.533e6)})
+    cut = with_values(found, mixes={**found.values.mixes, name: wide})
+    others = [measurement for measurement in all_of("peak_injection_bandwidth") if measurement is not found]
+    assert any(text.endswith(" (to 1533)") for text in labels_of(drawn(lambda: main_chart(cut, *others))))
+
+
+def test_a_bar_is_beside_the_name_of_its_group() -> None:
+    chart = drawn(SMALL["bandwidth_by_mix"])
+    middles: dict[str, list[float]] = {}
+    for row in rows(chart):
+        middles.setdefault(row["g"], []).append(row["m"])
+    (names,) = (layer for layer in chart.spec["layer"] if layer["encoding"].get("text") == {"field": "g"})
+    assert {name["g"]: name["y"] for name in names["data"]["values"]} == pytest.approx(
+        {group: sum(those) / len(those) for group, those in middles.items()}
+    )
+
+
+@pytest.mark.parametrize(("kind", "best"), [("latency_matrix", "lower"), ("bandwidth_matrix", "higher")])
+def test_worse_is_darker_in_every_matrix(kind: str, best: str) -> None:
+    chart = drawn(lambda: main_chart(node_matrix(kind, 2, distance)))
+    fills = [sum(map(int, re.findall(r"\d+", fill))) for fill in cell_fills(node_matrix(kind, 2, distance))][:4]
+    values = [row["v"] for row in chart.spec["vconcat"][0]["data"]["values"]]
+    brightest = values[fills.index(max(fills))]
+    assert brightest == (min if best == "lower" else max)(values)
+
+
+@pytest.mark.parametrize("made", ["gaps", "core_frequency"])
+def test_cpus_are_in_blocks_of_their_nodes(made: str) -> None:
+    machine = Machine(cpus=504, cpu_nodes=16, memory_only_nodes=0, lines=1)
+    nodes = {node: [cpu for cpu in range(504) if machine.node_of(cpu) == node] for node in range(16)}
+    blocks = in_blocks(range(504), nodes, MAX_ROWS if made == "gaps" else MAX_PLACES)
+    assert sorted(cpu for place in blocks.places for cpu in place) == list(range(504))
+    assert {len({machine.node_of(cpu) for cpu in place}) for place in blocks.places} == {1}
+    assert list(blocks.by_node) == [str(node) for node in range(16)]
+    (ends,) = [[row["at"] for row in blocks.boundaries("y")["data"]["values"]]]
+    assert ends == blocks.edges[1:-1]
+    assert len(ends) == 15
+
+
+def test_cpus_of_unknown_nodes_are_in_their_order() -> None:
+    assert in_blocks([3, 1, 2], {}, 2).places == [[1, 2], [3]]
+
+
+def test_the_panels_of_a_trend_have_one_scale() -> None:
+    days = [date(2026, 1, 1) + timedelta(days=number) for number in range(9)]
+    near, far = np.full(9, 100.0), np.full(9, 200.0)
+    chart = trend(days, [Panel(name, "", False, own, own, own) for name, own in (("a", near), ("b", far))], "ns",
+                  name="n", alt="alt")  # fmt: skip
+    assert chart is not None
+    (ends,) = {tuple(view["layer"][0]["encoding"]["y"]["scale"]["domain"]) for view in chart.spec["vconcat"]}
+    assert ends[0] < 100
+    assert ends[1] > 200
+
+
+@pytest.mark.parametrize("made", [*SMALL.values(), *BIG.values()], ids=[*SMALL, *(f"big-{name}" for name in BIG)])
+def test_text_has_nine_px_on_a_phone(made: Callable[[], Chart | None]) -> None:
+    chart = drawn(made)
+    svg = picture(chart)
+    natural = float(re.findall(r'<svg [^>]*?width="([\d.]+)"', svg)[0])
+    shown = max(343.0, WIDE_PX) if "wide" in chart.style else min(343.0, natural)
+    sizes = [float(size) for size in re.findall(r'<text[^>]* font-size="([\d.]+)px"', svg)]
+    assert min(sizes) * min(1.0, shown / natural) >= 9
 
 
 # Files
