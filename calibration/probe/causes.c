@@ -216,6 +216,18 @@ static void add_remainder(struct remainder *remainder, double ticks)
 	remainder->longest = ticks > remainder->longest ? ticks : remainder->longest;
 }
 
+/* Keeps a gap if it is among the longest; the owner is its cause if it took at least half of it. */
+static void keep_long(struct causes *causes, const struct gap *gap, const struct cause *owner)
+{
+	size_t at = causes->longest_kept < LONG_GAPS ? causes->longest_kept++ : LONG_GAPS;
+	bool owned = owner && 2 * owner->now_ticks >= (double)gap->ticks;
+	for (; at > 0 && causes->longest[at - 1].gap.ticks < gap->ticks; at--)
+		if (at < LONG_GAPS)
+			causes->longest[at] = causes->longest[at - 1];
+	if (at < LONG_GAPS)
+		causes->longest[at] = (struct long_gap){*gap, owned ? (size_t)(owner - causes->list) : LONG_GAPS_UNOWNED};
+}
+
 /* The gap at hand is over: the books are made up. What a lost end left open is closed with it, because between two gaps the
  * measuring thread ran, inside of nothing. */
 static void gap_over(struct reader *reader)
@@ -235,6 +247,7 @@ static void gap_over(struct reader *reader)
 	}
 	if (owner)
 		owner->owned++;
+	keep_long(causes, &reader->gaps[reader->now], owner);
 	for (size_t i = 0; i < causes->count; i++) {
 		causes->list[i].now_events = 0;
 		causes->list[i].now_ticks = 0;
@@ -437,13 +450,39 @@ static void times_write(struct json *json, const struct causes *causes, double t
 	json_f64_known(json, "share", causes->ticks > 0, ticks / causes->ticks);
 }
 
+static const char *const classes[] = {
+	[CAUSE_INTERRUPT] = "interrupt", [CAUSE_TIMER] = "timer", [CAUSE_IPI] = "ipi",
+	[CAUSE_VECTOR] = "vector",       [CAUSE_NMI] = "nmi",     [CAUSE_SOFTIRQ] = "softirq",
+	[CAUSE_TASK] = "task",           [CAUSE_WORK] = "work",
+};
+
+static void cause_write(struct json *json, const struct cause *cause)
+{
+	json_text(json, "kind", classes[cause->class]);
+	json_text(json, "name", cause->name);
+	json_text(json, "function", cause->function[0] ? cause->function : NULL);
+}
+
+void causes_longest_write(struct json *json, const char *key, const struct causes *causes,
+                          double (*at)(const void *, uint64_t), const void *of)
+{
+	json_array_begin(json, key);
+	for (size_t i = 0; i < causes->longest_kept; i++) {
+		const struct long_gap *gap = &causes->longest[i];
+		json_object_begin(json, NULL);
+		json_f64(json, "at_ns", at(of, gap->gap.at));
+		json_f64(json, "length_ns", clock_ns((double)gap->gap.ticks));
+		if (json_object_known(json, "cause", gap->owner != LONG_GAPS_UNOWNED)) {
+			cause_write(json, &causes->list[gap->owner]);
+			json_object_end(json);
+		}
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
 void causes_write(struct json *json, struct causes *causes)
 {
-	static const char *const classes[] = {
-		[CAUSE_INTERRUPT] = "interrupt", [CAUSE_TIMER] = "timer", [CAUSE_IPI] = "ipi",
-		[CAUSE_VECTOR] = "vector",       [CAUSE_NMI] = "nmi",     [CAUSE_SOFTIRQ] = "softirq",
-		[CAUSE_TASK] = "task",           [CAUSE_WORK] = "work",
-	};
 	qsort(causes->list, causes->count, sizeof(causes->list[0]), compare_causes);
 	json_array_begin(json, "causes");
 	for (size_t i = 0; i < causes->count; i++) {
@@ -452,9 +491,7 @@ void causes_write(struct json *json, struct causes *causes)
 			continue;
 		bool task = cause->class == CAUSE_TASK || cause->class == CAUSE_WORK;
 		json_object_begin(json, NULL);
-		json_text(json, "kind", classes[cause->class]);
-		json_text(json, "name", cause->name);
-		json_text(json, "function", cause->function[0] ? cause->function : NULL);
+		cause_write(json, cause);
 		json_i64_known(json, "irq", cause->number >= 0 && !task, cause->number);
 		json_i64_known(json, "pid", cause->number >= 0 && task, cause->number);
 		json_u64(json, "events", cause->events);

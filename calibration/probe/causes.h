@@ -60,6 +60,16 @@ struct noise {
 	size_t count;
 };
 
+/* Gaps of which the cause is told one by one: the longest. */
+#define LONG_GAPS 20u
+
+#define LONG_GAPS_UNOWNED SIZE_MAX
+
+struct long_gap {
+	struct gap gap;
+	size_t owner; /* place in the list; `LONG_GAPS_UNOWNED`: no work explains half of it */
+};
+
 struct remainder {
 	uint64_t gaps;
 	double ticks, longest;
@@ -73,7 +83,9 @@ struct causes {
 	/* `edges`: of gaps with events, what these do not cover and is short; `unexplained`: gaps without any, and what is too
 	 * long to be an edge */
 	struct remainder edges, unexplained;
-	uint64_t unexplained_whole; /* gaps without any event */
+	uint64_t unexplained_whole;         /* gaps without any event */
+	struct long_gap longest[LONG_GAPS]; /* the longest first */
+	size_t longest_kept;
 	uint64_t lines, unreadable;
 	struct noise noise[NOISE_CLASSES];
 };
@@ -89,6 +101,10 @@ struct trace_clock {
  * gaps before the first that is left are skipped. False when the text cannot be read. */
 bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size_t count, int thread, bool asleep,
                  const struct trace_clock *clock, bool events_lost);
+/* Writes the longest gaps as the array `key`, each with its owner; `at` returns the time of one in ns. To be called before
+ * causes_write, which sorts the list. */
+void causes_longest_write(struct json *json, const char *key, const struct causes *causes,
+                          double (*at)(const void *, uint64_t), const void *of);
 /* Writes causes, edges and the unexplained as members of the object that is open. */
 void causes_write(struct json *json, struct causes *causes);
 /* Writes what osnoise accounts for, as the array `key`. */

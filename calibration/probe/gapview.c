@@ -130,6 +130,16 @@ static void steal_and_smi_write(struct json *json, const struct gap_watch *watch
 	json_i64_known(json, "smi", interrupts >= 0, interrupts);
 }
 
+/* When a gap began, in ns of the time that was watched while the kernel was traced. */
+static double traced_at(const void *of, uint64_t ticks)
+{
+	const struct gap_view *view = of;
+	unsigned part = TRACED_PARTS - 1;
+	while (part > 0 && ticks - view->traced_begin[part] > view->traced_ticks)
+		part--;
+	return clock_ns((double)(ticks - view->traced_begin[part]));
+}
+
 static void traced_view_write(struct json *json, const struct gap_view *view, const struct gap_watch *watch,
                               const struct cpu_list *self)
 {
@@ -144,6 +154,7 @@ static void traced_view_write(struct json *json, const struct gap_view *view, co
 	rate_write(json, "without_tracing", &view->gaps, view->gaps.end - view->gaps.begin);
 	json_u64(json, "explained_gaps", causes->gaps);
 	json_f64(json, "explained_ns", clock_ns(causes->ticks));
+	causes_longest_write(json, "longest", causes, traced_at, view);
 	causes_write(json, causes);
 	steal_and_smi_write(json, watch, self);
 	json_object_end(json);

@@ -90,6 +90,7 @@ static void run_traced(struct station *station, unsigned part)
 	start_together(2 + part);
 	gaps_warm_up(&view->traced, GAPS_LEAD_IN_S);
 	gaps_run(&view->traced, jitter.traced_ticks);
+	view->traced_begin[part] = view->traced.begin - view->traced_ticks;
 	view->traced_ticks += view->traced.end - view->traced.begin;
 	worker_pause(&station->worker);
 }

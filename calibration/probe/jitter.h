@@ -109,7 +109,8 @@ struct gap_view {
 	struct gaps gaps;
 	struct stretch stretch;
 	struct gaps traced;
-	uint64_t traced_ticks; /* of all parts */
+	uint64_t traced_ticks;               /* of all parts */
+	uint64_t traced_begin[TRACED_PARTS]; /* of each, as if they followed one another */
 	/* by gap_view_digest */
 	struct period periods[PERIODS_MAX];
 	size_t period_count;

@@ -85,6 +85,13 @@ def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int]
     shares = [view.edges.share, view.unexplained.share, *(cause.share for cause in view.causes)]
     assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
     assert sum(cause.owned for cause in view.causes) == view.explained_gaps - view.unexplained.without_events
+    lengths = [gap.length_ns for gap in view.longest]
+    assert len(lengths) == min(20, view.explained_gaps)
+    assert lengths == sorted(lengths, reverse=True)
+    known = {(cause.kind, cause.name, cause.function) for cause in view.causes}
+    for gap in view.longest:
+        assert 0 <= gap.at_ns <= view.with_tracing.wall_s * 1e9
+        assert gap.cause is None or (gap.cause.kind, gap.cause.name, gap.cause.function) in known
     for cause in view.causes:
         assert cause.longest_ns <= cause.total_ns + 1
         assert cause.gaps <= view.explained_gaps

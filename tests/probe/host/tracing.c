@@ -110,6 +110,10 @@ static bool case_trace_text(struct error *error)
 	EXPECT(caused(&causes, "perf_event_nmi_handler", "")->ticks == 100);
 	EXPECT(caused(&causes, "reschedule", "")->events == 0);
 	EXPECT(causes.edges.gaps == 3 && causes.edges.ticks == 300 + 300 + 600);
+	const struct long_gap *longest = causes.longest;
+	EXPECT(causes.longest_kept == 5 && longest[0].gap.at == 5000000 && longest[0].owner == LONG_GAPS_UNOWNED);
+	EXPECT(longest[1].gap.ticks == 4000 && causes.list[longest[1].owner].class == CAUSE_TASK);
+	EXPECT(longest[4].gap.at == 4000000 && longest[4].owner == LONG_GAPS_UNOWNED);
 	EXPECT(causes.unexplained.gaps == 2 && causes.unexplained_whole == 1 && unexplained == 600 + 900900);
 	const struct noise *irqs = &causes.noise[0], *nmis = &causes.noise[1], *softirqs = &causes.noise[2];
 	const struct noise *threads = &causes.noise[3];
