@@ -29,7 +29,7 @@ def bars(
     by_group = grouped((row["g"], row) for row in rows)
     series = list(dict.fromkeys(row["s"] for row in rows))
     bar_px = max(16, 28 - 4 * len(series))
-    _, reached = base.reach([row["v"] for row in rows], [row.get("h", row["v"]) for row in rows])
+    _, reached = base.reach([row["v"] for row in rows], [row["h" if "h" in row else "v"] for row in rows])
     high = 1.05 * max(reached, marked or 0.0)
     drawn: list[Json] = []
     names: list[Json] = []

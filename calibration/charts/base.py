@@ -440,7 +440,7 @@ def cuts(
     taken: Iterable[tuple[float, float]] = (),
     placed: list[tuple[float, float, float]] | None = None,
 ) -> list[Json]:
-    """Return an arrow where an interval of *rows* (fields of ``curves.rows``) leaves the frame, and its end as a number.
+    """Return an arrow and a number where an interval of *rows* (fields of ``curves.rows``) leaves the frame.
 
     Ends too close to others have no number; the longest has one.
     """
@@ -448,14 +448,14 @@ def cuts(
     top, bottom, right = up.value(ARROW_PX), up.value(up.px - ARROW_PX), across.value(across.px - ARROW_PX)
     found: list[tuple[float, Json]] = []
     for row in rows:
-        for end, beyond, shape, place in (
+        for end, beyond, sign, place in (
             ("h", row["h"] > up.high, "triangle-up", {"x": row["x"], "y": top}),
             ("l", row["l"] < up.low, "triangle-down", {"x": row["x"], "y": bottom}),
-            ("b", row.get("b", row["x"]) > across.high, "triangle-right", {"x": right, "y": row["y"]}),
+            ("b", row["b" if "b" in row else "x"] > across.high, "triangle-right", {"x": right, "y": row["y"]}),
         ):
             if beyond:
                 length = abs(row[end] - row["x" if end == "b" else "y"])
-                found.append((length, {**place, "s": row["s"], "d": shape, "t": units.significant(row[end], 3)}))
+                found.append((length, {**place, "s": row["s"], "d": sign, "t": units.significant(row[end], 3)}))
     found.sort(key=lambda item: -item[0])
     arrows = [arrow for _, arrow in found]
     shape = {"shape": {"field": "d", "type": "nominal", "scale": None}}

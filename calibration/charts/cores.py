@@ -51,7 +51,8 @@ def pairs_chart(
     parts = []
     if matrix := _blocks(node_of, latencies_ns, domains):
         parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= MAX_NUMBERED_COLUMNS))
-        caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks, darker if it is slower."
+        size = f"{len(matrix.rows)} by {len(matrix.rows)}"
+        caption += f" A cell is the median of the measured pairs of {size} blocks, darker if it is slower."
     rows: list[Json] = [
         {
             "c": strip.label,

@@ -72,7 +72,7 @@ def gaps_chart(
         frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "interruptions per second"}, bars=""
     )
     if many:
-        below = _heat_map(found, nodes, across, edges, lengths, rates)
+        below = _heat_map(found, nodes, across, edges, lengths)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
         caption = (
             "Above: how often a CPU was away for at least this long, on the CPU with the longest interruption and at "
@@ -94,9 +94,8 @@ def _heat_map(
     across: Scale,
     edges: Sequence[float],
     lengths: Json,
-    rates: Sequence[float],
 ) -> Json:
-    """Return the *rates* by CPU and by length, between *edges*, as a heat map."""
+    """Return the rates by CPU and by length, between *edges*, as a heat map."""
     by_cpu = {cpu.cpu: cpu for cpu in found}
     blocks = in_blocks(by_cpu, nodes, MAX_ROWS)
     places = blocks.places
@@ -111,7 +110,7 @@ def _heat_map(
     y = blocks.channel(down, "y", 14)
     y["scale"]["reverse"] = True
     x = {**lengths, "axis": {**lengths["axis"], "grid": False}}
-    low, high = min(rates), max(rates)
+    low, high = (pick(cell["r"] for cell in cells) for pick in (min, max))
     legend: Json = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "gradientThickness": 10}
     legend |= {"title": "per second", "titleColor": base.MUTED, "titleFontWeight": "normal", "offset": 4}
     legend |= {"values": base.decades(low, high, 4), "labelExpr": base.PLAIN_LABEL}

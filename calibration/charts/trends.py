@@ -75,7 +75,7 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
         layers = _layers(panel, rows, days, (across, up), x=own_x, unit=unit)
         dated = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
         parts.append(base.view((across.px, height), layers, rows, title=title, transform=dated))
-    caption = "Line: value; blue: its interval, arrows have the farthest ends of those that are cut; green: accepted range"
+    caption = "Line: value; blue: its interval, arrows have the farthest ends of those cut; green: accepted range"
     caption += "; dashes: detected change" * any(panel.changes or panel.flips for panel in panels)
     caption += "; diamond: configuration changed, numbered as below" * any(panel.context for panel in panels)
     return Chart(name, base.stacked(parts, 6), alt, f"{caption}.")
