@@ -110,7 +110,8 @@ def _heat_map(
     y = blocks.channel(down, "y", 14)
     y["scale"]["reverse"] = True
     x = {**lengths, "axis": {**lengths["axis"], "grid": False}}
-    low, high = (pick(cell["r"] for cell in cells) for pick in (min, max))
+    rates = [rate for cpu in found for _, rate in cpu.points]
+    low, high = min(rates), max(rates)
     legend: Json = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "gradientThickness": 10}
     legend |= {"title": "per second", "titleColor": base.MUTED, "titleFontWeight": "normal", "offset": 4}
     legend |= {"values": base.decades(low, high, 4), "labelExpr": base.PLAIN_LABEL}
