@@ -237,7 +237,7 @@ def plus_minus(shown: Shown) -> str | None:
     coverage = getattr(shown, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
     if half > 1:
-        text = measured_interval(shown.interval, shown.unit)
+        text = f"({measured_interval(shown.interval, shown.unit)})"
     return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
 

@@ -381,7 +381,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 )
             if ticks := [period for values in cpus for period in values.gaps.periods]:
                 tick = max(ticks, key=lambda period: period.share_of_gaps or 0)
-                rate, share = f"{tick.hz:.3g} Hz", units.percent(tick.share_of_gaps)
+                rate, share = f"{units.significant(tick.hz, 3)} Hz", units.percent(tick.share_of_gaps)
                 yield f"The {rate} timer causes {share} of the interruptions."
 
     def metrics(self, values: JitterValues) -> Iterator[Metric]:
