@@ -325,7 +325,9 @@ def test_levels_and_caches_are_named_on_the_ladder() -> None:
     values = next(
         measurement.values for measurement in all_of("latency_ladder") if measurement.values.series == "random"
     )  # type: ignore[attr-defined] # it has one
-    for level in values.levels:  # type: ignore[attr-defined] # it has some
+    *caches, memory = values.levels  # type: ignore[attr-defined] # it has some
+    assert memory.name == "memory", "its figure is the idle latency"
+    for level in caches:
         assert base.shown(level.latency_ns.value, "ns") in chart.alt
         assert f" {base.shown(level.latency_ns.value, 'ns')}<" in text
     assert ">L1d 32 KiB<" in text
@@ -343,7 +345,7 @@ def test_labels_do_not_cover_each_other() -> None:
 def test_the_point_near_the_knee_is_marked() -> None:
     chart = drawn(lambda: main_chart(loaded(1)))
     (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
-    near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of the peak"
+    near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of 380 GB/s at full load"
     assert near in chart.alt
 
 
@@ -353,7 +355,7 @@ def test_the_point_of_the_metric_of_record_is_marked_wherever_it_is() -> None:
     points[3] = points[3].model_copy(update={"share": RECORD_SHARE})
     chart = drawn(lambda: main_chart(with_values(found, points=tuple(points))))
     ns = points[3].probes[0].latency_ns.value
-    assert f"{base.shown(ns, 'ns')} at 285 GB/s, which is 75 % of the peak" in chart.alt
+    assert f"{base.shown(ns, 'ns')} at 285 GB/s, which is 75 % of 380 GB/s at full load" in chart.alt
 
 
 def test_many_probes_are_drawn_as_worst_and_median() -> None:
