@@ -51,7 +51,7 @@ Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "on
 OUTCOMES: Final[Mapping[Outcome, str]] = {
     "differs": "differ",
     "indicative": "indicative: an interval is missing (±5 % assumed) or uncertain",
-    "undecided": "undecided",
+    "undecided": "unknown",
     "same": "the same within the tolerance",
     "identical": "identical",
     "only_first": "only in the first",

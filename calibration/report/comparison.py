@@ -28,7 +28,7 @@ LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecid
 MAX_FACTS: Final = 2
 """Facts named that can explain a headline metric; the others are counted."""
 
-SHORT: Final[dict[Outcome, str]] = {"same": "same", "identical": "identical", "undecided": "undecided"}
+SHORT: Final[dict[Outcome, str]] = {"same": "same", "identical": "identical", "undecided": "unknown"}
 """Verdicts that need no reason here: the interval is in the chart."""
 
 
