@@ -195,8 +195,7 @@ def headline_table(rows: Sequence[HeadlineRow]) -> Table | None:
         (
             (
                 Link(row.title, f"method/{row.kind}"),
-                *([f" ({row.note})"] if row.note else []),
-                *((" ", Span(row.checks, "aside")) if row.checks else ()),
+                *((" ", Span(aside, "aside")) if (aside := "; ".join(filter(None, (row.note, row.checks)))) else ()),
             ),
             (valued(row.value, row.trust), f" {row.plus_minus}") if row.plus_minus else (valued(row.value, row.trust),),
             (Span(row.goal, row.trust),) if row.goal else (),

@@ -184,11 +184,11 @@ def is_row_of(row: dict[str, str], estimate: Json, unit: str) -> bool:
         if len(estimate["samples"]) > 1:
             cells.append(is_close(value, median(median(sample) for sample in estimate["samples"]) / scale))
     if estimate["interval"] is None:
-        return all(cells) and (row["Half-width"], interval) == ("-", "-")
+        return all(cells) and (row[f"Half-width, {unit}"], interval) == ("-", "-")
     bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", interval).groups()  # type: ignore[union-attr]
     ends = [end / scale for end in estimate["interval"]]
     cells += [is_range(bounds, ends), is_close(coverage, 100 * estimate["coverage"])]
-    return all(cells) and is_close(row["Half-width"], (ends[1] - ends[0]) / 2)
+    return all(cells) and is_close(row[f"Half-width, {unit}"], (ends[1] - ends[0]) / 2)
 
 
 def is_range(text: str, ends: Sequence[float] | None) -> bool:
