@@ -125,7 +125,7 @@ def gate_command(
     forks: int | None,
     variables: tuple[str, ...],
 ) -> None:
-    """Ask whether SUTs may be tested: by the gates of a night, or by measuring now.
+    """Ask whether SUTs may be tested, by a night or now (--quick).
 
     Of a night, the gates of every SUT are run, with a log and JUnit XML. The exit code is 1 if a gate failed. A skipped
     gate, for example without a baseline, does not fail.

@@ -178,7 +178,7 @@ def trend_command(sut: str | None, metric: str | None, *, results: Path, everyth
     SUT is testbed/sut or sut; both it and METRIC may be a unique prefix. Without METRIC the SUTs, and the metrics of
     SUT by family, are listed.
     """
-    from calibration.judge.trend import read_choices, read_trend  # noqa: PLC0415 - as above
+    from calibration.judge.trend import choices_in, read_trend  # noqa: PLC0415 - as above
     from calibration.report.screens.trend import (  # noqa: PLC0415 - as above
         choices_text,
         trend_csv,
@@ -189,7 +189,7 @@ def trend_command(sut: str | None, metric: str | None, *, results: Path, everyth
     if sut is None or metric is None:
         if form is not None:
             raise click.UsageError(f"--{form} needs SUT and METRIC")
-        click.echo(choices_text(read_choices(results, sut), everything=everything), nl=False)
+        click.echo(choices_text(choices_in(results, sut), everything=everything), nl=False)
         return
     trend = read_trend(results, sut, metric)
     if form is None:

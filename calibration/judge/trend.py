@@ -83,7 +83,7 @@ class Choices(NamedTuple):
     metrics: Mapping[str, Sequence[str]]
 
 
-def read_choices(results: Path, given: str | None) -> Choices:
+def choices_in(results: Path, given: str | None) -> Choices:
     """Return the SUTs of *results*, and the metrics of that *given* by its name or a unique prefix, or of the first.
 
     Raises ``InputError`` if there is no such SUT.

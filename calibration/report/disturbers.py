@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who interrupted the CPUs of a run, and what to change about it."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
@@ -75,7 +76,8 @@ def sources_of_causes(measurements: Sequence[Measurement]) -> str:
     refused = next((traced.refused for values in watched if (traced := values.gaps.traced) and traced.refused), None)
     if refused is not None:
         return f"{found} The kernel was not traced: {refused}."
-    return f"{found} To trace them, run as root: calibration run --profile {_tracing()}."
+    command = shlex.join(("calibration", "run", "--profile", _tracing()))
+    return f"{found} To trace them, run as root: {command}."
 
 
 @cache

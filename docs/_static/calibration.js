@@ -58,9 +58,9 @@ function foldLegend(spec, room) {
   const fewer = Math.max(1, Math.min(columns, Math.floor(room / px)));
   if (fewer < columns) {
     spec.padding.top += 20 * (Math.ceil(names / fewer) - Math.ceil(names / columns));
-    for (const { legend } of spec.layer.flatMap((layer) => Object.values(layer.encoding))) {
-      if (legend?.columns) {
-        legend.columns = fewer;
+    for (const channel of spec.layer.flatMap((layer) => Object.values(layer.encoding ?? {}))) {
+      if (channel?.legend?.columns) {
+        channel.legend.columns = fewer;
       }
     }
   }

@@ -60,8 +60,6 @@ def test_shared_options_have_one_type_description_and_default() -> None:
 
 
 STATED = [
-    ("preflight.rst", "``preflight_background_load_max`` (5 %)", 0.05),
-    ("preflight.rst", "``preflight_time_offset_max_s`` (2 s)", 2.0),
     ("preflight.rst", "``preflight_remote_free_bytes`` (16 MiB)", 16 << 20),
     ("preflight.rst", "``preflight_results_free_bytes`` (64 MiB)", 64 << 20),
     ("trouble.rst", "``measure_keep_s``, one hour", 3600.0),

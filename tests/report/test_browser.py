@@ -112,7 +112,7 @@ def test_a_chart_has_tooltips(browser: webdriver.Chrome) -> None:
 
 
 def test_parts_are_folded_and_open_with_the_keyboard(browser: webdriver.Chrome) -> None:
-    fold = shown(browser, "article details.fold")[0]
+    fold = shown(browser, "article details.fold:has(pre)")[0]
     assert fold.get_attribute("open") is None
     inside = fold.find_element(By.CSS_SELECTOR, "pre")
     assert not inside.is_displayed()

@@ -345,7 +345,9 @@ def test_labels_do_not_cover_each_other() -> None:
 def test_the_point_near_the_knee_is_marked() -> None:
     chart = drawn(lambda: main_chart(loaded(1)))
     (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
-    near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of 380 GB/s at full load"
+    near = (
+        f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of 380 GB/s at full load"
+    )
     assert near in chart.alt
 
 

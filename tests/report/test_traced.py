@@ -60,7 +60,7 @@ def text_of(document: RunDocument) -> str:
 
 def test_causes_cost_and_advice_are_reported() -> None:
     text = text_of(with_traced(TRACED))
-    assert "Causes of gaps while the kernel was traced" in text
+    assert "Causes of interruptions while the kernel was traced" in text
     assert "IRQ 36 eth0-`rx`*|" in text
     assert "entering and leaving the kernel, and what the caches lost" in text
     assert "Cost of tracing" in text

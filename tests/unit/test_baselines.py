@@ -169,7 +169,7 @@ def test_a_metric_without_interval_needs_several_nights_and_gets_one_bound(resul
         made = replace(document, 0, values=first.values.model_copy(update={"gaps": gaps}))
         runs.append(store(judge_run(made), results))
     (one,) = proposed([runs[0]])
-    (name,) = [item.metric for item in one.refused if item.metric.endswith("max_ns")]
+    (name,) = [item.metric for item in one.refused if item.metric.endswith("gaps.max_ns")]
     assert all("its variation is unknown" in item.reason for item in one.refused)
     found = accepted([runs[-1]]).bounds[name]
     assert found.lower is None

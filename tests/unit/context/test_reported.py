@@ -9,7 +9,6 @@ import base64
 import errno
 import fnmatch
 import os
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,15 +82,6 @@ def described(root, archive=None):
         "counters": {kind: counts for kind, counts in health.Health(machine).counters.items() if counts},
         "energy": list(health.Energy(machine).joules),
     }
-
-
-def test_the_documentation_lists_every_situation():
-    """With source and situation as here; what came of it is written there alone."""
-    text = (Path(__file__).parents[3] / "docs" / "development" / "testing.rst").read_text(encoding="utf-8")
-    listed = re.findall(r"(?m)^   \* - ``(.+#[0-9]+)``\n     - (.+)$", text)
-    assert [(source, said.lower()) for source, said in listed] == [
-        (row["source"], row["situation"].lower()) for row in SITUATIONS
-    ]
 
 
 @pytest.fixture
