@@ -12,7 +12,8 @@ from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 
 MAX_HALF_COLUMNS = 8  # more columns take the width of a page
-MAX_INTERVAL_COLUMNS = 4  # most columns whose cells show the interval as well
+MAX_WIDE_COLUMNS = 4  # most columns whose cells are wider than high
+MIN_INTERVAL_PX = 52  # least width of a cell that shows the interval as well
 MAX_CELL_PX = 46  # largest height of a cell
 ROW_NAMES_PX = 40  # px left of the cells for the names of rows
 
@@ -78,7 +79,7 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     """Return the cells of *matrix* within *room* px of width, as one view."""
     low, high = base.spanned(matrix.known or [0.0])
     columns = len(matrix.columns)
-    cell = min(room // columns, 150 if columns <= MAX_INTERVAL_COLUMNS else 64)
+    cell = min(room // columns, 150 if columns <= MAX_WIDE_COLUMNS else 64)
     height = min(max(18, cell), MAX_CELL_PX if columns <= 8 else 26)
     rows = list(_rows(matrix))
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
@@ -90,7 +91,7 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     colour = {**base.number("v"), "scale": scale, "legend": None}
     bright = f"datum.v {'<' if lower else '>'} {rounded((low + high) / 2)}"
     ink = {"expr": f"datum.v === null ? 'gray' : {bright} ? 'black' : 'white'"}
-    apart = columns <= MAX_INTERVAL_COLUMNS and any("h" in row for row in rows)
+    apart = cell >= MIN_INTERVAL_PX and any("h" in row for row in rows)
     words = partial(base.mark, "text", color=ink)
     layers = [base.mark("rect", {"color": colour, "tooltip": tooltip}, stroke="gray", strokeWidth=0.5)]
     if numbers:
