@@ -97,7 +97,8 @@ def test_what_is_left_out_is_counted_with_the_command_for_it(monkeypatch: pytest
     assert f"\n  and {left_out} more: {WHOLE}\n" in text
 
 
-def test_changes_are_on_the_screen_if_there_are_any() -> None:
+def test_changes_are_on_the_screen_if_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     story = first_screen(judged(run_document()))
     metric = story.headlines[0].metric
     worse = MetricChange(metric, "ns", 100.0, 112.0, "worse", "")
