@@ -60,7 +60,7 @@ struct noise {
 	size_t count;
 };
 
-/* Gaps of which the cause is told one by one: the longest. */
+/* The longest gaps: each is reported with its own cause. */
 #define LONG_GAPS 20u
 
 #define LONG_GAPS_UNOWNED SIZE_MAX

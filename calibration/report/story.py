@@ -42,7 +42,7 @@ MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
 
 MAX_VIEWS_APART: Final = 10.0
-"""Views of interruptions whose worst differ by more than this factor are told apart in a line."""
+"""A finding lists the worst interruption of each view if they differ by more than this factor."""
 
 MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""

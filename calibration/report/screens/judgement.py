@@ -33,7 +33,7 @@ INDENT: Final = "    "
 HEAD: Final = ("metric", "found", "accepted", "difference", "since")
 
 STYLES_OF_TOLD: Final[Mapping[str, str]] = {"fail": "red", "noted": ""}
-"""Style of the verdicts that are told, by outcome."""
+"""Style of the verdicts that are listed, by outcome."""
 
 
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
