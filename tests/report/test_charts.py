@@ -15,12 +15,14 @@ import pytest
 import vl_convert
 
 from calibration.base import units
+from calibration.base.statistics import estimate
 from calibration.charts import base
 from calibration.charts.base import DARK, HALF, WIDE, Chart
 from calibration.charts.cores import MAX_PLACES
 from calibration.charts.cpus import in_blocks
 from calibration.charts.gaps import MAX_ROWS
 from calibration.charts.load import KNEE
+from calibration.charts.matrices import MIN_INTERVAL_PX, Matrix, heat_map
 from calibration.charts.trends import Panel, trend
 from calibration.context.population import ChannelPeak, Population
 from calibration.measurements import registry
@@ -579,3 +581,11 @@ def test_a_page_draws_a_chart_once_and_refuses_two_of_one_name() -> None:
     assert json.loads(files["figures/jitter.vl.json"]) == chart.spec
     with pytest.raises(ValueError, match="two different charts"):
         keep(files, drawn(lambda: main_chart(*jitter(2))))
+
+
+def test_a_cell_shows_its_interval_only_where_it_fits() -> None:
+    cell = estimate([[1.0, 1.1, 1.2]] * 3, unit="ns")
+    matrix = Matrix("Idle latency", "ns", [0, 1, 2, 3], [0, 1, 2, 3], [[cell] * 4] * 4)
+    for room, shown in ((170, False), (4 * MIN_INTERVAL_PX, True)):
+        fields = [layer["encoding"].get("text", {}).get("field") for layer in heat_map(matrix, room)["layer"]]
+        assert ("h" in fields) == shown
