@@ -385,6 +385,7 @@ def test_hostile_facts_and_reasons_stay_text(kind: str) -> None:
 def test_a_line_has_gaps_band_and_last_value() -> None:
     line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), "ns", (0.99, 1.03), 60)
     assert line is not None
+    assert line.text == "1.000 to 1.020 ns", "the lowest and the highest"
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
     assert line.band is not None
     assert 0 <= line.band[0] < line.band[0] + line.band[1] <= SPARK_PX[1]
