@@ -57,7 +57,7 @@ WORKERS_END_S: Final = 10.0
 """Time for interrupted workers to finish before their SUTs are cleaned anyway."""
 
 REPEAT_S: Final = 0.01
-"""Delay until an interruption that came during a fork is repeated."""
+"""Delay until an interruption that came within a fork is repeated: as often as it comes within one again."""
 
 
 @dataclass
@@ -123,7 +123,7 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
 
 
 class Interruptions:
-    """Turns signals into the interruption of the playbook, but never of a fork: Python would ignore it there."""
+    """Turns signals into the interruption of the playbook, but not within a fork, where Python ignores exceptions."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -134,7 +134,7 @@ class Interruptions:
                 signal.signal(number, self.handle)
         os.register_at_fork(before=self.begin, after_in_parent=self.end, after_in_child=self.end)
 
-    def handle(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Interrupt the playbook; a worker without its own handler ends."""
         if os.getpid() != self.process:
             signal.signal(number, signal.SIG_DFL)
@@ -143,6 +143,8 @@ class Interruptions:
         watched.failures.add(INTERRUPTED)  # Ansible may notice the ended worker before its own interruption
         if self.forking:
             self.pending = True
+        elif self._ignored_in(frame):
+            self._repeat()
         else:
             raise KeyboardInterrupt
 
@@ -155,7 +157,19 @@ class Interruptions:
         self.forking = False
         if self.pending and os.getpid() == self.process:
             self.pending = False
-            threading.Timer(REPEAT_S, os.kill, (self.process, signal.SIGINT)).start()
+            self._repeat()
+
+    def _ignored_in(self, frame: FrameType | None) -> bool:
+        """Return whether *frame* runs within ``begin`` or ``end``."""
+        while frame is not None:
+            if frame.f_code in {Interruptions.begin.__code__, Interruptions.end.__code__}:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _repeat(self) -> None:
+        """Interrupt again in a moment."""
+        threading.Timer(REPEAT_S, os.kill, (self.process, signal.SIGINT)).start()
 
 
 def cleanup_after(given: Mapping[str, Any], run_id: str, suts: list[str]) -> list[str]:
