@@ -250,8 +250,8 @@ def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltProbe]:
 
 
 def sha256sums(built: Iterable[BuiltProbe]) -> str:
-    """Return the contents of ``sutprobe.sha256`` for the programs ``built``."""
-    return "".join(f"{probe.sha256}  {probe.target}/{PROGRAM}\n" for probe in built)
+    """Return the contents of ``sutprobe.sha256`` for the programs ``built``, with the hash of the present sources."""
+    return f"# {source_sha256()}  sources\n" + "".join(f"{probe.sha256}  {probe.target}/{PROGRAM}\n" for probe in built)
 
 
 def pack(directory: Path) -> None:

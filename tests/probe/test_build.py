@@ -19,6 +19,11 @@ from calibration.build import SHA256SUMS, SOURCES_DIRECTORY, TARGETS, BuiltProbe
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
 
+IF_CHANGED = (
+    "for a change of sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/probe/test_build.py -k bit_for_bit -m slow"
+)
+
+
 @pytest.fixture(params=TARGETS)
 def built(request: pytest.FixtureRequest) -> BuiltProbe:
     of_target: BuiltProbe = request.getfixturevalue(f"built_{request.param}")
@@ -48,9 +53,11 @@ def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
     found = sha256sums((built_x86_64, built_aarch64, built_ppc64le, built_riscv64))
     if os.environ.get("CALIBRATION_BLESS") == "1":
         SHA256SUMS.write_text(found, encoding="utf-8")
-    assert SHA256SUMS.read_text(encoding="utf-8") == found, (
-        "if you changed sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/probe/test_build.py -k bit_for_bit"
-    )
+    assert SHA256SUMS.read_text(encoding="utf-8") == found, IF_CHANGED
+
+
+def test_the_hashes_are_of_these_sources() -> None:
+    assert source_sha256() in SHA256SUMS.read_text(encoding="utf-8"), IF_CHANGED
 
 
 def test_record_says_what_the_bytes_are(built: BuiltProbe) -> None:
