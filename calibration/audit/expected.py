@@ -105,14 +105,12 @@ def spread(values: Mapping[str, str], wrong: Iterable[str], noun: str) -> str:
     named = list(wrong) or list(values)
     groups = grouped((values[place] or "empty", place) for place in named)
     parts = []
-    for value, places in list(groups.items())[:MAX_SHOWN]:
+    for value, places in groups.items():
         if len(places) == len(values):
             parts.append(f"{value} on all {len(values)} {noun}" if len(values) > 1 else f"{value} ({places[0]})")
         else:
             parts.append(f"{value} on {len(places)} of {len(values)} {noun} ({_places(places)})")
-    if len(groups) > MAX_SHOWN:
-        parts.append(f"{len(groups) - MAX_SHOWN} more values")
-    return "; ".join(parts)
+    return some_of(parts, MAX_SHOWN, "; ")
 
 
 def _places(places: list[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from calibration.audit.findings import Outcome
+from calibration.base.units import plural
 from calibration.preflight.checks import Check
 
 WORDS: Final[Mapping[Outcome, str]] = {
@@ -50,4 +51,4 @@ def differences(checks: Sequence[Check]) -> Iterator[str]:
     failed = [check for check in checks if check.failed]
     yield from map(difference, failed[:MAX_DIFFERENCES])
     if len(failed) > MAX_DIFFERENCES:
-        yield f"{len(failed) - MAX_DIFFERENCES} more checks are not met"
+        yield f"{plural(len(failed) - MAX_DIFFERENCES, 'more check')} not met"

@@ -7,7 +7,8 @@ from calibration.audit.cpu_sets import listed
 from calibration.audit.findings import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
 from calibration.base.cpulists import BOOT_CPU, parse_cpulist
-from calibration.base.text import visible
+from calibration.base.text import some_of, visible
+from calibration.base.units import plural
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.model import Context, CpuLoad, Load
 
@@ -84,7 +85,7 @@ def check_background_load(context: Context, measured: Collection[int], limit: fl
     over = [cpu for cpu in busiest if _percent(cpu.busy + cpu.stolen) > _percent(limit)]
     named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:MAX_CPUS]]
     if len(over) > MAX_CPUS:
-        named.append(f"and {len(over) - MAX_CPUS} more CPUs")
+        named.append(f"and {plural(len(over) - MAX_CPUS, 'more CPU')}")
     yield Finding(
         "background_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over)
     )
@@ -103,7 +104,5 @@ def _busy_text(cpu: CpuLoad, load: Load, *, sibling: bool) -> str:
     if cpu.busy <= load.resolution:
         return text
     there = [process for process in load.processes if cpu.cpu in process.cpus]
-    names = [f"{process.name} (process {process.pid})" for process in there[:MAX_PROCESSES]]
-    if len(there) > MAX_PROCESSES:
-        names.append(f"{len(there) - MAX_PROCESSES} more")
-    return f"{text}, used by {', '.join(names) or 'no visible process'}"
+    names = some_of([f"{process.name} (process {process.pid})" for process in there], MAX_PROCESSES)
+    return f"{text}, used by {names or 'no visible process'}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final
 
 from calibration.base.grouping import grouped
+from calibration.base.text import some_of
 from calibration.charts.dumbbells import Dumbbell, Moved, dumbbells
 from calibration.judge.causes import place_of
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
@@ -77,7 +78,6 @@ def _headline(compared: ComparedRuns, metric: Comparison) -> dict[str, Any]:
             fact.fact: place for fact in compared.facts if (place := place_of(fact.fact, metric.name)) is not None
         }
         facts = sorted(places, key=places.__getitem__)
-    more = [f"{len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
     return {
         "title": record_title(metric.name) or metric.title,
         "first": first,
@@ -85,7 +85,7 @@ def _headline(compared: ComparedRuns, metric: Comparison) -> dict[str, Any]:
         "change": "-" if metric.ratio is None else signed_percent(metric.ratio - 1),
         "moved": _moved(metric),
         "verdict": _verdict(metric),
-        "facts": ", ".join(facts[:MAX_FACTS] + more),
+        "facts": some_of(facts, MAX_FACTS),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from calibration.base.model import format_time
 from calibration.base.text import visible
 from calibration.base.trust import Trust
-from calibration.base.units import ABSENT, duration
+from calibration.base.units import ABSENT, duration, plural
 from calibration.charts.base import Chart
 from calibration.measurements.evidence import Missing
 from calibration.report.blocks import (
@@ -128,7 +128,7 @@ def verbatim(text: object = "", *, struck: bool = False, caller: Any = None) -> 
 
 def _cut(line: str) -> str:
     more = len(line) - MAX_LINE
-    return line if more <= 0 else f"{line[:MAX_LINE]} (and {more} more characters in the run document)"
+    return line if more <= 0 else f"{line[:MAX_LINE]} (and {plural(more, 'more character')} in the run document)"
 
 
 def block(measurement: Measurement, *, caller: Any) -> Verbatim:

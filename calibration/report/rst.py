@@ -12,7 +12,7 @@ from typing import Final
 from docutils.utils import column_width
 
 from calibration.base.text import visible
-from calibration.base.units import ABSENT
+from calibration.base.units import ABSENT, plural
 from calibration.charts.base import Chart
 from calibration.report.blocks import (
     Block,
@@ -206,7 +206,7 @@ def inline(text: str, *, first: bool = True) -> str:
 
 def _cut(text: str) -> str:
     more = len(text) - MAX_INLINE
-    return text if more <= 0 else f"{text[:MAX_INLINE]} (and {more} more characters in the run document)"
+    return text if more <= 0 else f"{text[:MAX_INLINE]} (and {plural(more, 'more character')} in the run document)"
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from typing import Any
 
 from calibration.base.commandline import cleanup_command
 from calibration.base.grouping import grouped
+from calibration.base.units import plural
 from calibration.judge.standing import Standings
 from calibration.report.story import left_changed, told
 from calibration.results.layout import RUN
@@ -45,11 +46,11 @@ def _failed_verdicts(document: RunDocument) -> list[str]:
     checks = [verdict for verdict in document.consistency if verdict.outcome == "fail"]
     checks.sort(key=lambda check: -abs(check.difference or 0.0))
     return [
-        f"{worst}{f' (and {len(found) - 1} more {what})' if len(found) > 1 else ''}"
+        f"{worst}{f' (and {plural(len(found) - 1, what)})' if len(found) > 1 else ''}"
         for what, found, worst in (
-            ("limits", limits, f"{limits[0].name}: {limits[0].reason}" if limits else ""),
-            ("cross-checks", checks, f"{checks[0].figure.name}: {checks[0].reason}" if checks else ""),
-            ("invalid metrics", invalid, f"{invalid[0].name}: {invalid[0].reason}" if invalid else ""),
+            ("more limit", limits, f"{limits[0].name}: {limits[0].reason}" if limits else ""),
+            ("more cross-check", checks, f"{checks[0].figure.name}: {checks[0].reason}" if checks else ""),
+            ("more invalid metric", invalid, f"{invalid[0].name}: {invalid[0].reason}" if invalid else ""),
         )
         if found
     ]

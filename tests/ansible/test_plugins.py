@@ -238,8 +238,8 @@ def test_reports_failed_verdicts_by_kind_with_the_worst_first(tmp_path: Path) ->
     )
     judged = run.model_copy(update={"verdicts": verdicts, "consistency": ()})
     assert summary(tmp_path, judged)["failed_verdicts"] == [
-        "b: b is wrong (and 1 more limits)",
-        "c: c is wrong (and 1 more invalid metrics)",
+        "b: b is wrong (and 1 more limit)",
+        "c: c is wrong (and 1 more invalid metric)",
     ]
     missing = verdicts[0].model_copy(update={"name": "z", "metric": None})
     judged = judged.model_copy(update={"verdicts": (*verdicts, missing)})

@@ -11,6 +11,7 @@ from nights import Case, with_cells, with_figures, write_night
 from report_documents import flagged, index_of, replace, run_document, scaled, with_rows
 
 from calibration.base.errors import VERDICT_FAILED
+from calibration.base.units import plural
 from calibration.cli import calibration
 from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
@@ -208,7 +209,9 @@ def test_page_verdict_judgement_and_gate_agree(name: str, night: tuple[Path, dic
     failed = summary(directory, stored)["failed_verdicts"]
     lines = [line for line in failed if line.startswith(tuple(found))]
     assert len(lines) == bool(found)
-    assert all(line.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for line in lines)
+    assert all(
+        line.endswith(f"(and {plural(len(found) - 1, 'more cross-check')})") == (len(found) > 1) for line in lines
+    )
     verdicts = json.loads(judged.read_bytes())["verdicts"]
     of = [item for item in verdicts if (item["sut"], item["check"]) == (suts[name], "consistency")]
     assert sorted(f"{item['metric']}: {item['reason']}" for item in of if item["outcome"] == "fail") == found

@@ -366,7 +366,7 @@ def test_lists_of_busy_cpus_and_processes_are_bounded(isolated: Context) -> None
     )
     text = found(everywhere, "background_load").found
     assert text.endswith("and 12 more CPUs")
-    assert "p (process 0), p (process 1), p (process 2), 2 more" in text
+    assert "p (process 0), p (process 1), p (process 2) and 2 more" in text
 
 
 def test_unknown_load_does_not_pass(isolated: Context) -> None:

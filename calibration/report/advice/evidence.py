@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
-from calibration.base.text import visible
+from calibration.base.text import some_of, visible
 from calibration.context.boot_rules import versions
 from calibration.context.model import Context
 from calibration.measurements import declaration
@@ -202,8 +202,7 @@ class Evidence:
 
 def names(found: Sequence[str]) -> str:
     """Return names in words, of many the first and the number of the others."""
-    more = len(found) - MAX_NAMED
-    return ", ".join((*map(visible, found[:MAX_NAMED]), *((f"and {more} more",) if more > 0 else ())))
+    return some_of([visible(name) for name in found], MAX_NAMED)
 
 
 def functions(claimed: Mapping[int, Claim]) -> str:
