@@ -64,8 +64,13 @@ def _seen(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     return [(cause, share) for cause, share in parts if share >= MIN_SEEN * whole]
 
 
-def time_line(name: str, measurements: Sequence[Measured[Any]], spots: Sequence[Spot], watched_s: float) -> Chart:
-    """Return the interruptions *spots* over the time of the watch, with a lane for each CPU that has any."""
+def time_line(
+    name: str, measurements: Sequence[Measured[Any]], spots: Sequence[Spot], watched_s: float, *, traced: bool
+) -> Chart:
+    """Return the interruptions *spots* over the time of the watch, with a lane for each CPU that has any.
+
+    *traced* says that they are those of the time in which the kernel was traced.
+    """
     lanes = sorted({spot.cpu for spot in spots})
     frame = Frame(
         HALF,
@@ -120,8 +125,9 @@ def time_line(name: str, measurements: Sequence[Measured[Any]], spots: Sequence[
     listed = "; ".join(
         f"{units.time_ns(spot.length_ns)} at {spot.at_s:.2f} s on CPU {spot.cpu}, {spot.words}" for spot in spots
     )
-    caption = "The longest interruptions: when, on which CPU, and by what. A higher mark is a longer interruption."
-    return Chart(name, frame.spec(layers, rows), f"The {len(spots)} longest interruptions: {listed}.", caption)
+    which = f"longest interruptions{f' in {units.duration(watched_s)} of tracing' if traced else ''}"
+    caption = f"The {which}: when, on which CPU, and by what. A higher mark is a longer interruption."
+    return Chart(name, frame.spec(layers, rows), f"The {len(spots)} {which}: {listed}.", caption)
 
 
 def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[Bar]) -> Chart:

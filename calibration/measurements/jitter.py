@@ -354,7 +354,9 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         watched = quiet(found)
         if longest := longest_interruptions(watched):
             spots = [Spot(item.cpu, item.at_ns / 1e9, item.length_ns, item.cause, _by(item)) for item in longest]
-            yield time_line("interruptions", run.of(self.kind), spots, max(map(_watched_s, watched)))
+            traced = any(view.longest for values in watched if (view := values.gaps.view))
+            watched_s = max(map(_watched_s, watched))
+            yield time_line("interruptions", run.of(self.kind), spots, watched_s, traced=traced)
         if bars := [bar for bar in _bars(found) if bar.parts]:
             yield lost_time("lost time by cause", run.of(self.kind), bars)
 
@@ -364,14 +366,12 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = [values for values in measured if values.isolated == isolated]
             if not cpus:
                 continue
-            longest = max(cpus, key=lambda values: values.gaps.max_ns)
+            longest = max(cpus, key=lambda values: values.longest_ns)
             lost = sorted(values.gaps.lost_share for values in cpus)
-            gap = units.time_ns(longest.gaps.max_ns)
+            gap = units.time_ns(longest.longest_ns)
             if len(cpus) == 1:
-                yield (
-                    f"CPU {longest.cpu} ({word}) loses {units.percent(lost[0])} of its time; longest interruption in "
-                    f"{longest.gaps.wall_s:.0f} s: {gap}."
-                )
+                share = units.percent(lost[0])
+                yield f"CPU {longest.cpu} ({word}) loses {share} of its time; longest interruption {gap}."
             else:
                 shares = list(dict.fromkeys(map(units.percent, (lost[0], lost[-1]))))
                 middle = f", median {units.percent(median(lost))}" if len(shares) > 1 else ""
