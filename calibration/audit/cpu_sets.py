@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of CPUs: isolated, without ticks, without RCU callbacks."""
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
-from calibration.base.cpulists import format_cpulist, parse_cpulist
+from calibration.base.cpulists import parse_cpulist
+from calibration.base.units import cpus
 from calibration.context.model import UNSEEN_GROUPS, Context
 from calibration.context.topology import CPU
 
@@ -26,11 +26,6 @@ SETS: Final = {
 }
 
 
-def listed(cpus: Iterable[int]) -> str:
-    """Return CPUs in the kernel's form, ``none`` if there are none."""
-    return format_cpulist(cpus) or "none"
-
-
 def check_cpus(context: Context, name: str, wanted: str) -> Finding:
     """Return whether the CPUs of the set *name* are those *wanted*, a CPU list or ``none``."""
     isolation = context.isolation
@@ -46,26 +41,26 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
     }[name]
     notes = isolation.notes_of(*parameters)
     if source is None:
-        return Finding(name, listed(expected), "; ".join((UNKNOWN, *notes)), "unknown")
-    parts = [listed(found)]
+        return Finding(name, cpus(expected), "; ".join((UNKNOWN, *notes)), "unknown")
+    parts = [cpus(found)]
     if name == "nohz_full" and isolation.nohz_full_supported is False:
         if expected:
-            return Finding(name, listed(expected), "this kernel has no nohz_full", "impossible")
+            return Finding(name, cpus(expected), "this kernel has no nohz_full", "impossible")
         parts.append("this kernel has no nohz_full")
     certain = source == "kernel" or path is None  # what no file has follows from the kernel's rules
     if not certain:
         reason = next((file.reason for file in context.unreadable if file.path == path), None)
         parts.append("from the command line only" if reason is None else f"from the command line only: {reason}")
     if expected - found:
-        parts.append(f"{listed(expected - found)} not {words}")
+        parts.append(f"{cpus(expected - found)} not {words}")
     if found - expected:
-        parts.append(f"{listed(found - expected)} {words} unexpectedly")
+        parts.append(f"{cpus(found - expected)} {words} unexpectedly")
     hidden = set(isolation.cpuset_unknown) if name == "isolated_cpus" else set()
     # In a container they are mostly kept from it, and no sign of a partition; elsewhere only a partition has them.
     doubted = found != expected or context.confinement.container is None
     if hidden and doubted and found ^ expected <= hidden:
-        parts.append(f"{listed(hidden)} {UNKNOWN}: {UNSEEN_GROUPS}")
+        parts.append(f"{cpus(hidden)} {UNKNOWN}: {UNSEEN_GROUPS}")
         certain = False
     if found != expected:
         parts.extend(notes)
-    return Finding(name, listed(expected), ", ".join(parts), outcome_of(found == expected) if certain else "unknown")
+    return Finding(name, cpus(expected), ", ".join(parts), outcome_of(found == expected) if certain else "unknown")

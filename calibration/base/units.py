@@ -166,6 +166,12 @@ def cpus(numbers: Iterable[int] | None) -> str:
     return ABSENT if numbers is None else format_cpulist(numbers) or "none"
 
 
+def numbered(noun: str, numbers: Iterable[int]) -> str:
+    """Return *noun* and its *numbers*, in singular or plural: ``CPU 3``, ``nodes 0-2,4``."""
+    found = set(numbers)
+    return f"{noun}{'s' * (len(found) > 1)} {format_cpulist(found)}"
+
+
 def exact_time_ns(value: float) -> str:
     """Return an exact time (not a measured one) in ns to s, without trailing zeros."""
     scale, unit = fitting(value, TIMES)
@@ -279,7 +285,7 @@ def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
         return ABSENT
     if bounds[0] == 0:
         return f"0 to {measured(bounds[1], unit)}"
-    low, high = (measured(bound, unit).rsplit(" ", 1) for bound in bounds)
+    low, high = (measured(bound, unit).split(" ", 1) for bound in bounds)
     return f"{low[0]} to {high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
 
 

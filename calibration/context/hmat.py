@@ -91,7 +91,7 @@ def rated_accesses_text(context: Context) -> str:
 def rated_text(rated: RatedAccess) -> str:
     """Return latency and bandwidth of reads and writes by the firmware, and from where."""
     nodes = rated.initiators
-    near = f"node{'s' * (len(nodes) > 1)} {units.cpus(nodes)}" if nodes else "the nearest"
+    near = units.numbered("node", nodes) if nodes else "the nearest"
     latencies = _both_ways(rated.read_latency_ns, rated.write_latency_ns, "ns")
     bandwidths = _both_ways(rated.read_bandwidth_mb_s, rated.write_bandwidth_mb_s, "MB/s")
     return f"from {near} (class {rated.access}): {latencies}, {bandwidths}"

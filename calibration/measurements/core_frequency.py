@@ -367,7 +367,7 @@ def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
             worst, others = slow[0]
             yield flag(
                 "SLOW_CORE",
-                f"{row.name}: CPU{'s' * (len(slow) > 1)} {format_cpulist(point.cpu for point, _ in slow)}, "
+                f"{row.name}: {units.numbered('CPU', [point.cpu for point, _ in slow])}, "
                 f"most CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
                 f"{others / 1e9:.3f} GHz",
             )

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import PositiveInt
 
 from calibration.base import units
-from calibration.base.cpulists import format_cpulist
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, combined, estimate
@@ -275,6 +274,6 @@ def _slow_flags(slow: Sequence[SlowCore]) -> Iterator[Flag]:
         worst = slow[0]
         yield flag(
             "SLOW_CORE",
-            f"CPU{'s' * (len(slow) > 1)} {format_cpulist(core.cpu for core in slow)}, most CPU {worst.cpu}: its loads "
+            f"{units.numbered('CPU', [core.cpu for core in slow])}, most CPU {worst.cpu}: its loads "
             f"from memory take {worst.slowdown.value * 100:.0f} % longer than those of the others of node {worst.node}",
         )

@@ -144,7 +144,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         if len(cpus) > settings.cpus:
             cpus = [cpus[place * len(cpus) // settings.cpus] for place in range(settings.cpus)]
         yield self.step(
-            f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
+            units.numbered("CPU", cpus),
             "firmware",
             {"cpus": format_cpulist(cpus), "seconds": settings.seconds},
             cpus=cpus,

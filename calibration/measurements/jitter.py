@@ -265,7 +265,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = taken
             if not cpus:
                 return
-        title = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
+        title = units.numbered("CPU", cpus)
         thread: dict[str, object] = {"fifo": settings.fifo} if settings.fifo else {}
         set_up_s = SETTLE_S + CPU_S * len(cpus)
         where: dict[str, Any] = {"cpus": sorted(cpus), "memory_bytes": {}, "setup_s": set_up_s}

@@ -6,7 +6,7 @@ Also the flags that apply to every value of the machine.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final, NamedTuple, Self
 
@@ -399,7 +399,7 @@ def side_cache_flags(sut: Sut, by_node: Mapping[int, int]) -> Iterator[Flag]:
     for (held_bytes, cache_bytes), nodes in sorted(alike.items()):
         yield flag(
             "MEMORY_SIDE_CACHE",
-            f"{units.size(held_bytes)} of node{'s' * (len(nodes) > 1)} {format_cpulist(nodes)}, behind a memory-side "
+            f"{units.size(held_bytes)} of {units.numbered('node', nodes)}, behind a memory-side "
             f"cache of {units.size(cache_bytes) if cache_bytes else 'unknown size'}: "
             f"{'all' if held_bytes <= cache_bytes else 'some'} of it may have come from there",
         )
@@ -421,12 +421,12 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     for shared, parts in context.emulated_nodes.items():
         yield flag(
             "NODES_EMULATED",
-            f"nodes {format_cpulist(parts)} are parts of one node, each with {_cpus_text(shared)}: measured once, as "
-            f"node {parts[0]}",
+            f"nodes {format_cpulist(parts)} are parts of one node, each with {units.numbered('CPU', shared)}: measured "
+            f"once, as node {parts[0]}",
         )
     quota = context.confinement.cpu_quota
     if quota is not None and quota.cpus < len(context.usable_cpus):
-        yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {_cpus_text(Sut(context).cpus)} measured")
+        yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {units.numbered('CPU', Sut(context).cpus)} measured")
     for link, devices in narrowed_links(context.devices or ()):
         names = ", ".join(device.name for device in devices)
         yield flag(
@@ -437,8 +437,9 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     for group, cpus in narrowing_group(context.resctrl, context.usable_cpus):
         yield flag(
             "ALLOCATION_NARROWED",
-            f"the {f'resctrl group {group.name}' if group.name else 'default resctrl group'} gives {_cpus_text(cpus)} "
-            f"{allocation_text(group)}: what is measured there is narrower than the machine",
+            f"the {f'resctrl group {group.name}' if group.name else 'default resctrl group'} gives "
+            f"{units.numbered('CPU', cpus)} {allocation_text(group)}: what is measured there is narrower than the "
+            "machine",
         )
 
 
@@ -467,12 +468,8 @@ def _shared_text(context: Context, hidden: frozenset[int]) -> str:
     for what, domains in groups.items():
         cpus = {cpu for domain in domains if hidden.intersection(domain) for cpu in domain} & context.usable_cpus
         if cpus:
-            found.append(f"{_cpus_text(cpus)} share{'s' * (len(cpus) == 1)} {what} with them")
+            found.append(f"{units.numbered('CPU', cpus)} share{'s' * (len(cpus) == 1)} {what} with them")
     return "".join(f"; {text}" for text in found)
-
-
-def _cpus_text(cpus: Collection[int]) -> str:
-    return f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
 
 
 def _quota_text(quota: CpuQuota) -> str:
@@ -486,13 +483,13 @@ FIFO_LEAVES_NONE: Final = "real-time threads (fifo) on all CPUs would leave none
 def none_isolated(context: Context) -> str:
     """Return why no isolated CPU is measured."""
     if isolated := frozenset(context.online_cpus).intersection(context.isolated_cpus):
-        text = f"the login may not use the isolated {_cpus_text(isolated)}"
+        text = f"the login may not use the isolated {units.numbered('CPU', isolated)}"
         return f"{text}: {OUTSIDE_PARTITION}" if isolated.intersection(context.isolation.cpuset_isolated) else text
     if offline := frozenset(context.isolated_cpus).intersection(context.cpus.offline):
-        return f"the isolated {_cpus_text(offline)} {'is' if len(offline) == 1 else 'are'} offline"
+        return f"the isolated {units.numbered('CPU', offline)} {'is' if len(offline) == 1 else 'are'} offline"
     text = "no CPU is isolated, neither by isolcpus= nor by a cpuset partition"
     if unknown := context.isolation.cpuset_unknown:
-        return f"{text} that can be seen ({_cpus_text(unknown)} may be)"
+        return f"{text} that can be seen ({units.numbered('CPU', unknown)} may be)"
     return text
 
 
@@ -506,16 +503,16 @@ def confined(sut: Sut) -> Iterator[tuple[str, str]]:
     if outside := online - context.usable_cpus - cpuset:
         reason = f"not in {here} cpuset ({confinement.cpuset_group})"
         if partition := outside.intersection(context.isolation.cpuset_isolated):
-            yield _cpus_text(partition), f"{reason}: {OUTSIDE_PARTITION}"
+            yield units.numbered("CPU", partition), f"{reason}: {OUTSIDE_PARTITION}"
         if rest := outside - partition:
-            yield _cpus_text(rest), reason
+            yield units.numbered("CPU", rest), reason
     if outside := cpuset - context.usable_cpus:
-        yield _cpus_text(outside), f"not in {here} CPU affinity"
+        yield units.numbered("CPU", outside), f"not in {here} CPU affinity"
     if without_node := cpus_without_node(context):
-        yield _cpus_text(without_node), "no node lists them"
+        yield units.numbered("CPU", without_node), "no node lists them"
     quota = confinement.cpu_quota
     if quota is not None and (rest := context.usable_cpus - sut.cpus - without_node):
-        yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"
+        yield units.numbered("CPU", rest), f"{_quota_text(quota)}: more threads would be stopped"
     elif quota is not None and quota.cpus < len(sut.cpus):
         yield "Undisturbed time of a CPU", f"{_quota_text(quota)}: every thread is stopped part of the time"
     nodes = set(context.usable_nodes)

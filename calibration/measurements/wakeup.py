@@ -440,7 +440,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         if "housekeeping" in loads:
             forkers = sut.one_per_core(helpers)[:LOAD_CPUS]
             options["housekeeping-cpus"] = format_cpulist(forkers)
-        title, suffix = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}", ""
+        title, suffix = units.numbered("CPU", cpus), ""
         if traced:
             options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX

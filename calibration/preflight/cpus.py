@@ -3,12 +3,11 @@
 
 from collections.abc import Collection, Iterator
 
-from calibration.audit.cpu_sets import listed
 from calibration.audit.findings import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
+from calibration.base import units
 from calibration.base.cpulists import BOOT_CPU, parse_cpulist
 from calibration.base.text import some_of, visible
-from calibration.base.units import plural
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.model import Context, CpuLoad, Load
 
@@ -28,8 +27,8 @@ def check_isolation_kept(context: Context) -> Iterator[Finding]:
     for name, wanted, kept, source in requests:
         if wanted is None:
             continue
-        expected.append(f"{name} {wanted if isinstance(wanted, str) else listed(wanted)}")
-        found.append(f"{name} {listed(kept)}" if source == "kernel" else f"{name} {UNKNOWN}")
+        expected.append(f"{name} {wanted if isinstance(wanted, str) else units.cpus(wanted)}")
+        found.append(f"{name} {units.cpus(kept)}" if source == "kernel" else f"{name} {UNKNOWN}")
         if source != "kernel":
             outcome = "unknown" if outcome == "met" else outcome
         elif wanted != set(kept) and not (wanted == {BOOT_CPU, *kept} and (kept or name == "nohz_full")):
@@ -74,7 +73,8 @@ def check_background_load(context: Context, measured: Collection[int], limit: fl
     """Yield whether each CPU of *measured*, and each sibling, was busy for at most *limit*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
-    expected = f"at most {_percent(limit):g} % of each of CPUs {listed(cpus)} in use"
+    each = "each of " * (len(cpus) > 1)
+    expected = f"at most {_percent(limit):g} % of {each}{units.numbered('CPU', cpus)} in use"
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
@@ -85,7 +85,7 @@ def check_background_load(context: Context, measured: Collection[int], limit: fl
     over = [cpu for cpu in busiest if _percent(cpu.busy + cpu.stolen) > _percent(limit)]
     named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:MAX_CPUS]]
     if len(over) > MAX_CPUS:
-        named.append(f"and {plural(len(over) - MAX_CPUS, 'more CPU')}")
+        named.append(f"and {units.plural(len(over) - MAX_CPUS, 'more CPU')}")
     yield Finding(
         "background_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over)
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
 from calibration.base.model import fault_of
+from calibration.base.units import numbered
 from calibration.base.validity import Flag, flag, validity
 from calibration.context.model import Context
 from calibration.measurements import declaration
@@ -96,7 +96,7 @@ def _without_rounds(
             reason = _without_record(step, last).reason
             lost.setdefault((reason, "interrupted" if last.interrupted else "failed"), []).append(number)
     for (reason, cause), numbers in lost.items():
-        rounds = f"round{'s' * (len(numbers) > 1)} {format_cpulist(numbers)} of {step.rounds}"
+        rounds = f"{numbered('round', numbers)} of {step.rounds}"
         yield NotMeasured(kind=step.kind, what=f"{step.title}: {rounds}", reason=reason, cause=cause)
 
 
