@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horizontal bars, in groups and series, with their intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from calibration.base import units
 from calibration.base.grouping import grouped
 from calibration.charts import base
-from calibration.charts.base import HALF, Frame, Json, Measured, Scale
+from calibration.charts.alternative import Value, alternative, extremes
+from calibration.charts.base import HALF, Chart, Frame, Json, Measured, Scale
 
 GAP_PX: Final = 10
 """Between groups."""
 
 
-def bars(
+def bar_chart(
+    name: str,
     rows: Sequence[Json],
-    title: str,
+    axis: tuple[str, str],
     *,
+    alt: str,
+    caption: str,
+    values: Iterable[str] = (),
     width: int = HALF,
     groups: Sequence[str] = (),
     marked: float | None = None,
     measurements: Sequence[Measured[Any]] = (),
-) -> Json:
+) -> Chart:
     """Return horizontal bars: *rows* have a group ``g``, a series ``s``, a value ``v`` and its text ``t``.
 
-    ``l`` and ``h`` are an interval, of all rows or none; *marked* is a line. *groups* overrides the order.
+    ``l`` and ``h`` are an interval, of all rows or none; *marked* is a line. *groups* overrides the order. *axis* is
+    what the values are and their unit. The text alternative says what is drawn (*alt*), and *values*, by default the
+    lowest and the highest.
     """
+    title = ", ".join(axis)
     by_group = grouped((row["g"], row) for row in rows)
     series = list(dict.fromkeys(row["s"] for row in rows))
     bar_px = max(16, 28 - 4 * len(series))
@@ -66,4 +74,11 @@ def bars(
         base.mark("text", {"y": y, "x": zero, "text": {"field": "g"}}, names, align="right", dx=-8),
         base.rules("x", [] if marked is None else [marked]),
     ]  # fmt: skip
-    return frame.spec(layers, drawn)
+    values = tuple(values) or [extremes(_values(rows, axis[1]))]
+    return Chart(name, frame.spec(layers, drawn), alternative(alt, values), caption)
+
+
+def _values(rows: Sequence[Json], unit: str) -> Iterator[Value]:
+    several = len({row["s"] for row in rows}) > 1
+    for row in rows:
+        yield Value(row["v"], f"{row['t']} {unit}", f"{row['g']}, {row['s']}" if several else row["g"])

@@ -4,12 +4,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from calibration.base import units
 from calibration.base.grouping import of_known
 from calibration.base.statistics import Estimate
 from calibration.charts import base
+from calibration.charts.alternative import Value, alternative, extremes
 from calibration.charts.base import HALF, WIDE, Chart, Frame, Json, Measured, Scale, rounded
 from calibration.charts.cpus import Nodes, in_blocks
 from calibration.charts.matrices import Matrix, heat_map
@@ -77,9 +78,16 @@ def pairs_chart(
         parts.append(base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)}))
     if not parts:
         return None
-    medians = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
-    alt = f"Latency between cores in ns, median of the pairs of each class: {medians}."
+    medians = [f"{row['c']} {row['t']}" for row in rows]
+    ends = [extremes(_values(node_of, latencies_ns))] if latencies_ns else []
+    alt = alternative("Core-to-core latency, and medians by class", [*ends, *reversed(medians)])
     return Chart(measurement.id, base.stacked(parts, 24, [measurement]), alt, caption)
+
+
+def _values(node_of: Mapping[int, int], latencies_ns: Mapping[tuple[int, ...], Estimate]) -> Iterator[Value]:
+    for (writer, reader), latency in latencies_ns.items():
+        nodes = f", node {node_of[writer]} to {node_of[reader]}" * (node_of[writer] != node_of[reader])
+        yield Value(latency.value, base.shown(latency.value, "ns"), f"CPU {writer} to {reader}{nodes}")
 
 
 def _blocks(
@@ -125,12 +133,10 @@ def deviations_chart(
     *,
     nodes: Nodes,
     what: str = "Clock",
-    slowest: Literal["lowest", "highest"] = "lowest",
 ) -> Chart:
     """Return each CPU's deviation from the median of its row, in per cent, by *nodes* where there are several.
 
-    *clocks* has each row by label: the median, and the clock of each CPU, or *what* else was measured. The *slowest* is
-    the CPU with the lowest or the highest value.
+    *clocks* has each row by label: the median, and the clock of each CPU, or *what* else was measured.
     """
     cpus = sorted({cpu for _, by_cpu in clocks.values() for cpu in by_cpu})
     blocks = in_blocks(cpus, nodes, MAX_PLACES)
@@ -158,12 +164,13 @@ def deviations_chart(
         base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
         base.mark("point", spot, filled=True, size=24, opacity=0.9),
     ]
-    end = "l" if slowest == "lowest" else "h"
-    worst = (min if slowest == "lowest" else max)(rows, key=lambda row: row[end])
-    alt = (
-        f"{what} of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
-        f"{units.significant(worst[end], 2)} % from it, CPU {worst['c']}."
+    ends = extremes(
+        Value(share, units.percent(share), f"CPU {cpu}")
+        for middle, by_cpu in clocks.values()
+        for cpu, clock in by_cpu.items()
+        for share in [clock.value / middle - 1]
     )
+    alt = alternative(f"{what} of {len(cpus)} CPUs, from the median", [ends, *shown])
     caption = f"Points are the {'clocks' if what == 'Clock' else what.lower()} of CPUs, bars their intervals."
     if blocks.size > 1:
         caption = f"Points are medians of {blocks.size} CPUs, bars reach from the slowest to the fastest of them."

@@ -10,6 +10,7 @@ from calibration.base import units
 from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate
 from calibration.charts import base
+from calibration.charts.alternative import Value, alternative, extremes
 from calibration.charts.base import HALF, Chart, Frame, Json, Measured, Scale, rounded
 
 Point = tuple[float | Estimate, float | Estimate]
@@ -57,15 +58,25 @@ def layers(frame: Frame, axes: tuple[Json, Json], *, tooltip: Json, bars: Litera
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart of curves. Values are divided by *scale*; *text* formats them."""
+    """One axis of a chart of curves. Values divided by *scale* are in *unit*; *text* formats those without one."""
 
-    title: str
+    what: str
+    unit: str = ""
     kind: Literal["linear", "decades", "octaves"] = "linear"
     scale: float = 1.0
     zero: bool = False
     labels: str | None = None
     ticks: Sequence[float] | None = None
     text: Callable[[float], str] = "{:g}".format
+
+    @property
+    def title(self) -> str:
+        """The title of the axis."""
+        return f"{self.what}, {self.unit}" if self.unit else self.what
+
+    def shown(self, value: float) -> str:
+        """Return a scaled *value* with its unit."""
+        return base.shown(value, self.unit) if self.unit else self.text(value)
 
     def over(self, values: Sequence[float], px: float) -> Scale:
         """Return the abscissa for *values*; a linear one begins at zero."""
@@ -90,10 +101,10 @@ class Axis:
         return scale.channel("y" if scale.up else "x", self.title, ticks=ticks, labels=self.labels, grid=scale.up)
 
 
-GB_S: Final = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
+GB_S: Final = Axis("Bandwidth", "GB/s", scale=1e3, zero=True)
 """Bandwidth from zero; values are MB/s."""
 
-LATENCY: Final = Axis("Latency, ns per load", kind="decades")
+LATENCY: Final = Axis("Latency", "ns per load", kind="decades")
 
 SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, text=lambda size: units.size(round(size)))
 """An axis of sizes in bytes."""
@@ -106,15 +117,19 @@ def line_chart(
     axes: tuple[Axis, Axis],
     *,
     alt: str,
+    values: Iterable[str] = (),
     caption: str = MEDIANS,
     width: int = HALF,
     marked: Collection[tuple[float, str]] = (),
     named: Sequence[tuple[float, float, float, str]] = (),
     points: bool = True,
 ) -> Chart:
-    """Return *curves* with labelled lines at *marked* abscissae and *named* ranges (start, end, ordinate, label)."""
+    """Return *curves* with labelled lines at *marked* abscissae and *named* ranges (start, end, ordinate, label).
+
+    The text alternative says what is drawn (*alt*), and *values*, by default the lowest and the highest.
+    """
     across, up = axes
-    data = [{**row, "t": across.text(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
+    data = [{**row, "t": across.shown(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
     width = base.fitting(width, curves)
     plot_px = Frame(width).plot[0]
     over = across.over([row["x"] for row in data], plot_px)
@@ -142,7 +157,17 @@ def line_chart(
     ]
     if scales[1].log:  # which cannot draw a line from zero
         data = [{**row, "f": row["l"], "l": max(row["l"], scales[1].low / 2)} for row in data]
-    return Chart(name, frame.spec(found, data), alt, caption)
+    values = tuple(values) or [range_of(data, across.shown, up.shown)]
+    return Chart(name, frame.spec(found, data), alternative(alt, values), caption)
+
+
+def range_of(found: Iterable[Json], across: Callable[[float], str], up: Callable[[float], str]) -> str:
+    """Return the lowest and the highest of the rows *found*, with the texts of x and y, for the text alternative."""
+    points = list(found)
+    several = len({row["s"] for row in points}) > 1
+    return extremes(
+        Value(row["y"], up(row["y"]), f"{row['s']}, " * several + f"at {across(row['x'])}") for row in points
+    )
 
 
 LINE_PX: Final = 15

@@ -4,7 +4,9 @@
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from calibration.base import units
 from calibration.charts import base
+from calibration.charts.alternative import alternative
 from calibration.charts.base import HALF, Chart, Frame, Json, Scale, rounded
 
 Moved = Literal["better", "worse", "unclear", "same"]
@@ -81,11 +83,10 @@ def dumbbells(name: str, found: Sequence[Dumbbell]) -> Chart:
         base.mark("text", {"x": {"value": 0}, "y": ny, "text": {"field": "n"}}, align="left", **HALO),
         base.mark("text", {"x": {"value": width}, "y": ny, "text": {"field": "v"}, "color": colour}, align="right"),
     ]
-    alt = f"Change of {len(found)} metrics from the first to the second. " + "; ".join(
-        f"{item.title} {item.text}" for item in found
-    )
+    changes = (f"{base.label(item.title)} {item.text}" for item in sorted(found, key=lambda item: -abs(item.change)))
+    alt = alternative(f"Change of {units.plural(len(found), 'metric')} from the first to the second", changes)
     caption = (
         "A ring is the first, a dot the second with its interval as a bar, an arrow what is beyond the scale. Grey is "
         "the tolerance, green is better, red is worse."
     )
-    return Chart(name, frame.spec(layers, rows), f"{alt}.", caption)
+    return Chart(name, frame.spec(layers, rows), alt, caption)

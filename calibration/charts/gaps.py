@@ -10,6 +10,7 @@ from typing import Any
 
 from calibration.base import units
 from calibration.charts import base, curves
+from calibration.charts.alternative import Value, alternative, extremes
 from calibration.charts.base import Chart, Frame, Json, Measured, Scale, rounded
 from calibration.charts.cpus import Nodes, in_blocks
 
@@ -81,9 +82,12 @@ def gaps_chart(
     else:
         spec = frame.spec([base.rules("x", [max(cpu.threshold_ns for cpu in found)]), *layers], rows)
         caption = "How often the CPU was away for at least this long. The dashed line is the detection threshold."
-    alt = (
-        "Interruptions per second of at least a length, both axes logarithmic, of "
-        f"{units.plural(len(found), 'CPU')}. The longest is {units.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."
+    longest = (Value(cpu.longest_ns, units.time_ns(cpu.longest_ns), f"CPU {cpu.cpu}") for cpu in found)
+    rated = ((cpu, cpu.at(0.0)) for cpu in found)
+    every = (Value(rate, f"{units.significant(rate, 3)} per second", f"CPU {cpu.cpu}") for cpu, rate in rated)
+    alt = alternative(
+        f"Gaps per second in the time of {units.plural(len(found), 'CPU')}, by least length",
+        [f"longest per CPU, {extremes(longest)}", f"of any length, {extremes(every)}"],
     )
     return Chart(name, spec, alt, caption)
 

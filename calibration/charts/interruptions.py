@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from calibration.base import units
 from calibration.charts import base
+from calibration.charts.alternative import alternative
 from calibration.charts.base import HALF, Chart, Frame, Json, Measured, Scale, rounded
 
 BLUE, RED, GREEN, PINK, AMBER, SKY = base.COLOURS
@@ -122,12 +123,14 @@ def time_line(
             LABELS,
         ),
     ]
-    listed = "; ".join(
-        f"{units.time_ns(spot.length_ns)} at {spot.at_s:.2f} s on CPU {spot.cpu}, {spot.words}" for spot in spots
+    listed = (
+        f"{units.time_ns(spot.length_ns)} at {spot.at_s:.2f} s on CPU {spot.cpu}, {base.label(spot.words)}"
+        for spot in spots
     )
-    which = f"longest interruptions{f' in {units.duration(watched_s)} of tracing' if traced else ''}"
-    caption = f"The {which}: when, on which CPU, and by what. A higher mark is a longer interruption."
-    return Chart(name, frame.spec(layers, rows), f"The {len(spots)} {which}: {listed}.", caption)
+    when = f" in {units.duration(watched_s)} of tracing" * traced
+    alt = alternative(f"The {units.plural(len(spots), 'longest interruption')}{when}", listed)
+    caption = f"The longest interruptions{when}: when, on which CPU, and by what. A higher mark is a longer interruption."
+    return Chart(name, frame.spec(layers, rows), alt, caption)
 
 
 def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[Bar]) -> Chart:
@@ -159,7 +162,8 @@ def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[B
         base.mark("bar", {"y": y, **base.stretch("x", x), "color": _by_cause(frame, 0), "tooltip": tooltip}),
         base.mark("text", {"y": y, "x": {**x, "field": "h"}, "text": {"field": "t"}}, ends, align="left", dx=6),
     ]
-    listed = "; ".join(
-        f"{bar.label}: {', '.join(f'{cause} {units.percent(share)}' for cause, share in bar.parts)}" for bar in bars
+    listed = (
+        f"{bar.label} {', '.join(f'{cause} {units.percent(share)}' for cause, share in bar.parts)}" for bar in bars
     )
-    return Chart(name, frame.spec(layers, rows), f"Share of CPU time lost by cause. {listed}.", "Lost time by cause.")
+    alt = alternative("Share of CPU time lost by cause", listed)
+    return Chart(name, frame.spec(layers, rows), alt, "Lost time by cause.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from calibration.base import units
 from calibration.charts import base, curves
+from calibration.charts.alternative import alternative
 from calibration.charts.base import HALF, Chart, Frame, Measured, Scale, rounded
 from calibration.charts.curves import Curves
 
@@ -78,5 +79,6 @@ def latency_chart(
         note(notes, align="left", baseline="top", dx=6, dy=5),
     ]
     text += f", which is {units.percent(ring['x'] / peak, 2)} of {best} at full load"
-    alt = f"{what} in ns against the bandwidth of the load in GB/s: {text}."
+    ends = curves.range_of(points, partial(base.shown, unit="GB/s"), partial(base.shown, unit="ns"))
+    alt = alternative(f"{what} against the bandwidth of the load", [text, ends])
     return Chart(name, frame.spec(layers, rows), alt, caption)

@@ -9,6 +9,7 @@ from typing import Any
 from calibration.base import units
 from calibration.base.statistics import Estimate
 from calibration.charts import base
+from calibration.charts.alternative import Value, alternative, extremes
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 
 MAX_HALF_COLUMNS = 8  # more columns take the width of a page
@@ -50,16 +51,13 @@ def matrices_chart(
         width = WIDE
     beside = len(drawn) > 1 and width // 2 - ROW_NAMES_PX >= max(len(matrix.columns) for matrix in drawn) * 26
     room = (width // 2 - 8 if beside else width) - ROW_NAMES_PX - 12
-    ranges = []
-    for matrix in drawn:
-        if known := matrix.known:
-            low, high = units.significant(min(known), 3), units.significant(max(known), 3)
-            ranges.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
+    what = f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes, CPUs to memory"
+    ranges = [f"{matrix.what.lower()} {extremes(_values(matrix))}" for matrix in drawn if matrix.known]
     spec = base.stacked([heat_map(matrix, room) for matrix in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,
-        alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(ranges) or 'no value'}.",
+        alternative(what, ranges),
         caption="Rows are the nodes of the CPUs, columns those of the memory. Darker is worse; grey has no value.",
     )
 
@@ -73,6 +71,12 @@ def _rows(matrix: Matrix) -> Iterator[Json]:
             if isinstance(cell, Estimate) and cell.half_width is not None:
                 found["h"] = f"±{units.percent(cell.half_width)}"
             yield found
+
+
+def _values(matrix: Matrix) -> Iterator[Value]:
+    for row in _rows(matrix):
+        if row["v"] is not None:
+            yield Value(row["v"], f"{row['t']} {matrix.unit}", f"node {row['r']} to {row['c']}")
 
 
 def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:

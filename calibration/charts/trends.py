@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from functools import partial
 from itertools import groupby, pairwise
-from math import ceil
+from math import ceil, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.charts import base
+from calibration.charts.alternative import Value, alternative, extremes
 from calibration.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
@@ -46,7 +47,7 @@ class Panel:
     context: tuple[tuple[int, int], ...] = ()
 
 
-def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
+def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, title: str) -> Chart | None:
     """Return the values of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
     *unit* is one of the harness's own.
@@ -69,16 +70,32 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
     for panel in panels:
         text = f"{base.label(panel.label)}: {base.label(panel.state)}"
         colour = base.INVALID if panel.failing else base.INK
-        title = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
+        head = {"text": text, "color": colour, "offset": 16 if panel.context else 6}
         rows = list(_rows(panel, days, step))
         own_x = {**x, "axis": {**x["axis"], "labels": panel is panels[-1]}}
         layers = _layers(panel, rows, days, (across, up), x=own_x, unit=unit)
         dated = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
-        parts.append(base.view((across.px, height), layers, rows, title=title, transform=dated))
-    caption = "Line: value; blue: its interval, arrows have the farthest ends of those cut; green: accepted range"
+        parts.append(base.view((across.px, height), layers, rows, title=head, transform=dated))
+    span = f"{title} on {len(nights)} nights from {nights[0]} to {nights[-1]}"
+    failing = (f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
+    caption = (
+        f"{title}. Line: value; blue: its interval, arrows have the farthest ends of those cut; green: accepted range"
+    )
     caption += "; dashes: detected change" * any(panel.changes or panel.flips for panel in panels)
     caption += "; diamond: configuration changed, numbered as below" * any(panel.context for panel in panels)
-    return Chart(name, base.stacked(parts, 6), alt, f"{caption}.")
+    return Chart(
+        name,
+        base.stacked(parts, 6),
+        alternative(span, [extremes(_values(panels, nights, unit)), *failing]),
+        f"{caption}.",
+    )
+
+
+def _values(panels: Sequence[Panel], nights: Sequence[date], unit: str) -> Iterator[Value]:
+    for panel in panels:
+        for night, value in zip(nights, panel.values.tolist(), strict=True):
+            if isfinite(value):
+                yield Value(value, base.shown(value, unit), f"{base.label(panel.label)}, {night}")
 
 
 def _scale(panels: Sequence[Panel], height: int) -> Scale:

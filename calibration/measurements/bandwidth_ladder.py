@@ -198,11 +198,11 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
             measurement.id,
             [measurement],
             curves_of((point.mix, (float(point.size_bytes), point.program_mb_s)) for point in values.points),
-            (SIZES("Buffer of one thread"), Axis("Bandwidth, GB/s", kind="decades", scale=1e3)),
+            (SIZES("Buffer of one thread"), Axis("Bandwidth", "GB/s", kind="decades", scale=1e3)),
             marked=[
                 (float(cache.share_bytes), f"L{cache.level} {units.size(cache.share_bytes)}") for cache in values.caches
             ],
-            alt=f"Bandwidth in GB/s against the size of each thread's buffer, {values.threads} threads, by mix.",
+            alt=f"Bandwidth of {units.plural(values.threads, 'thread')} against the size of each one's buffer, by mix",
             caption=f"{MEDIANS} Dashed lines are a thread's share of the caches.",
         )
 

@@ -195,6 +195,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         if len(numbers) < 3:
             return
         enough = {float(count): units.plural(count, "thread") for count in (values.enough_threads for values in found)}
+        counts = " or ".join(f"{count:g}" for count in enough)
         shares = sorted({units.exact_percent(values.enough_fraction) for values in found})
         yield line_chart(
             self.kind,
@@ -204,9 +205,17 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
                 for values in found
                 for point in values.points
             ),
-            (Axis("Threads", kind="octaves", ticks=numbers if len(numbers) < 5 else None), GB_S),
+            (
+                Axis(
+                    "Threads",
+                    kind="octaves",
+                    ticks=numbers if len(numbers) < 5 else None,
+                    text=lambda count: units.plural(round(count), "thread"),
+                ),
+                GB_S,
+            ),
             marked=enough.items(),
-            alt=f"Bandwidth in GB/s against the number of threads: {', '.join(enough.values())} are enough.",
+            alt=f"Bandwidth against the number of threads, of which {counts} are enough",
             caption=f"The dashed line is the fewest threads that reach {' and '.join(shares)} of the best.",
         )
 

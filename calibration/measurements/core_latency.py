@@ -173,7 +173,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
                     )
                     for row in values.rows
                 }
-                yield deviations_chart(measurement, rows, nodes=run.nodes, what="Latency", slowest="highest")
+                yield deviations_chart(measurement, rows, nodes=run.nodes, what="Latency")
 
     def summary(self, measured: Sequence[CoreLatencyValues]) -> Iterator[str]:
         """Yield the median, and the slow cores or the core with the highest latency."""

@@ -11,11 +11,12 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from calibration.base.errors import InputError
+from calibration.base.grouping import grouped
 from calibration.base.model import shared_fields
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.units import fixed, plural
 from calibration.base.validity import Flag, flag
-from calibration.charts.bars import bars
+from calibration.charts.bars import bar_chart
 from calibration.charts.base import Chart, Json, rounded
 from calibration.counters.volume import (
     CountedBytes,
@@ -198,12 +199,15 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         """
         for measurement in run.of(self.kind):
             if rows := list(_bars(measurement.values)):
-                listed = "; ".join(f"{row['g']}, {row['s']}: {row['t']}" for row in rows)
-                yield Chart(
+                sizes = grouped((row["g"], f"{row['t']} GB {row['s'].partition(':')[0]}") for row in rows)
+                yield bar_chart(
                     measurement.id,
-                    bars(rows, "GB (10⁹ bytes)", measurements=[measurement]),
-                    alt=f"Known and counted bytes in GB: {listed}.",
+                    rows,
+                    ("Volume", "GB"),
+                    alt="Volume of one repeat",
+                    values=[f"{direction} {', '.join(found)}" for direction, found in sizes.items()],
                     caption="Of one repeat. Lines that are read only to be written count as read.",
+                    measurements=[measurement],
                 )
 
     def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:

@@ -386,8 +386,8 @@ def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context |
         width=width,
         marked=caches.items(),
         named=named,
-        alt="Latency in ns against working-set size, both axes logarithmic. "
-        f"Levels found: {'; '.join(words for *_, words in named) or 'none'}.",
+        alt="Latency against working-set size, and the levels found" if named else "Latency against working-set size",
+        values=[words for *_, words in named],
         caption=f"{MEDIANS} Broad bars are the levels that the curve shows, dashed lines the cache sizes that the "
         "kernel reports.",
     )

@@ -78,6 +78,11 @@ class TailPercentile(Model):
     by_rounds: Estimate | None
     reason: str | None
 
+    @property
+    def best_ns(self) -> float | None:
+        """The value by rounds, else that of all loads."""
+        return self.value_ns if self.by_rounds is None else self.by_rounds.value
+
 
 class LoadTailValues(Values):
     """Single loads of ``cpu`` from memory of ``node``, with the machine in ``condition``.
@@ -185,9 +190,17 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
             ),
             marked=[(INTERRUPTION_NS, "interrupted")] if longest > INTERRUPTION_NS else [],
             points=False,
-            alt="Share of loads that take at least a time, against the time in ns, log-log: memory, and a line in L1.",
+            alt="Share of loads from memory, and from a line in L1, that take at least a time",
+            values=[_ends(values) for values in run.values(self.kind)],
             caption="What lies above the curve of L1 is memory's; where both meet it is the system's.",
         )
+
+
+def _ends(values: LoadTailValues) -> str:
+    known = {item.percent: best_ns for item in values.percentiles if (best_ns := item.best_ns) is not None}
+    found = [f"{percent:g} % {units.time_ns(known[percent])}" for percent in list(known)[:: len(known) - 1 or 1]]
+    longest = units.time_ns(values.memory.longest * values.tick_ns)
+    return f"memory {', '.join([*found, f'longest {longest}'])}; L1 mean {units.time_ns(values.reference_ns.value)}"
 
 
 SHARE_LABEL: Final = "datum.value >= 1 ? 'all' : '1/' + format(1 / datum.value, '~s')"

@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 
 from calibration.base import units
 from calibration.base.statistics import Estimate, combined
+from calibration.charts.alternative import Value, extremes
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.measurements.base import Declaration, HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
@@ -173,7 +174,8 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
             return
         numbers = sorted({float(point.chains) for curve in curves for point in curve.points})
         enough = {float(curve.enough_chains): "saturated" for curve in curves if curve.enough_chains is not None}
-        found = "; ".join(_sentence(curve) for curve in curves)
+        known = [_in_flight(curve, in_flight) for curve in curves if (in_flight := curve.best.in_flight) is not None]
+        found = [extremes(known)] if known else []
         yield line_chart(
             self.kind,
             run.of(self.kind),
@@ -182,10 +184,18 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 for curve in curves
                 for point in curve.points
             ),
-            (Axis("Parallel pointer chases", kind="octaves", ticks=numbers), Axis("ns per load", kind="decades")),
+            (
+                Axis(
+                    "Parallel pointer chases",
+                    kind="octaves",
+                    ticks=numbers,
+                    text=lambda n: units.plural(round(n), "chain"),
+                ),
+                Axis("Time", "ns per load", kind="decades"),
+            ),
             marked=enough.items(),
-            alt=f"Time per load in ns against the number of parallel pointer chases, both axes logarithmic: {found}.",
-            caption=f"Points are medians, bars their intervals: {found}.",
+            alt=", ".join(["Time per load against the number of parallel pointer chases", *found]),
+            caption=f"{': '.join(['Points are medians, bars their intervals', *found])}.",
         )
 
     def metrics(self, values: MemoryParallelismValues) -> Iterator[Metric]:
@@ -197,10 +207,9 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 yield self.metric(f"{curve.node}.in_flight", f"{self.title}, outstanding loads{where}", best.in_flight)
 
 
-def _sentence(curve: ParallelCurve) -> str:
-    in_flight = curve.best.in_flight
-    shown = units.ABSENT if in_flight is None else units.significant(in_flight.value, 3)
-    return f"{shown} outstanding loads to memory of node {curve.node} with {units.plural(curve.best.chains, 'chain')}"
+def _in_flight(curve: ParallelCurve, in_flight: Estimate) -> Value:
+    where = f"memory of node {curve.node}, {units.plural(curve.best.chains, 'chain')}"
+    return Value(in_flight.value, f"{units.significant(in_flight.value, 3)} outstanding loads", where)
 
 
 def _ratio(values: Sequence[float]) -> float:

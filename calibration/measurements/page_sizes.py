@@ -16,7 +16,7 @@ from calibration.base import units
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, estimate
-from calibration.charts.bars import bars
+from calibration.charts.bars import bar_chart
 from calibration.charts.base import Chart, Json, bounds
 from calibration.context.model import Context, HugePages
 from calibration.measurements.base import (
@@ -238,10 +238,14 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                     value, low, high = bounds(found)
                     shown = {"v": value, "l": low, "h": high, "t": units.significant(value)}
                     rows.append({"g": f"{units.size(row.page_bytes)} {row.pages}", "s": chain, **shown})
-        spec = bars(rows, "Latency, ns per load", measurements=run.of(self.kind))
-        alt = "Latency in ns by page size: over memory, over one cached line per page, and over as many packed lines."
-        caption = "What one cached line per page takes more than packed lines is the time of TLB misses."
-        yield Chart(self.kind, spec, alt, caption)
+        yield bar_chart(
+            self.kind,
+            rows,
+            ("Latency", "ns per load"),
+            alt="Latency by page size, over memory, over one cached line per page, and over as many packed lines",
+            caption="What one cached line per page takes more than packed lines is the time of TLB misses.",
+            measurements=run.of(self.kind),
+        )
 
 
 def page_label(row: TableRow) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from calibration.base import units
-from calibration.charts.bars import bars
+from calibration.charts.bars import bar_chart
 from calibration.charts.base import Chart, Json, bounds, label, shown
 from calibration.context.population import Population, population
 from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Step, Values
@@ -130,16 +130,23 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 )
         if len(rows) < 2:
             return None
-        best = max(rows, key=lambda row: row["v"])
-        alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
+        alt = "Bandwidth by mix of reads and writes"
         caption = "Peak injection bandwidth: bars are medians, lines their intervals."
         peaks = None if run.context is None else population(run.context)
         peak = peaks.machine.peak_mb_s / 1e3 if isinstance(peaks, Population) else None
         if peak is not None:
-            alt += f"; the theoretical peak is {shown(peak, 'GB/s')}"
+            alt += f" (theoretical peak {shown(peak, 'GB/s')})"
             caption += f" The dashed line is the theoretical peak, {shown(peak, 'GB/s')}."
-        spec = bars(rows, "Bandwidth, GB/s", width=width, marked=peak, measurements=run.of(self.kind))
-        return Chart("bandwidth_by_mix", spec, f"{alt}.", caption)
+        return bar_chart(
+            "bandwidth_by_mix",
+            rows,
+            ("Bandwidth", "GB/s"),
+            alt=alt,
+            caption=caption,
+            width=width,
+            marked=peak,
+            measurements=run.of(self.kind),
+        )
 
     def summary(self, measured: Sequence[PeakValues]) -> Iterator[str]:
         """Yield the best mix with the best pattern."""

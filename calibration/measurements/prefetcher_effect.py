@@ -195,7 +195,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 for point in values.points
             ),
             (SIZES("Stride"), LATENCY),
-            alt="Latency in ns against stride in bytes, log-log, by order of access and state of the prefetchers.",
+            alt="Latency against stride, by order of access and state of the prefetchers",
             caption="Where a curve lies below that of random order, the prefetchers fetched ahead.",
         )
 

@@ -18,8 +18,9 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate
-from calibration.base.units import plural
-from calibration.charts.bars import bars
+from calibration.base.units import percent, plural
+from calibration.charts.alternative import Value, extremes
+from calibration.charts.bars import bar_chart
 from calibration.charts.base import Chart, Json, Measured, label
 from calibration.charts.curves import GB_S, Axis, Curves, curves_of, line_chart
 from calibration.charts.load import latency_chart
@@ -97,7 +98,7 @@ NOPS_AXIS = Axis(
     kind="decades",
     ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
     labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
-    text=lambda x: f"{x - NOPS_LINEAR:g}",
+    text=lambda x: f"{x - NOPS_LINEAR:g} no-ops",
 )
 
 VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -287,7 +288,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 here,
                 _curves(here, lambda point: (float(point.nops + NOPS_LINEAR), point.bandwidth_mb_s)),
                 (NOPS_AXIS, GB_S),
-                alt="Bandwidth in GB/s against the number of no-ops after every four lines, by number of threads.",
+                alt="Bandwidth against the number of no-ops after every four lines, by number of threads",
             )
             for method, title in LATENCIES.items():
                 if curves := _curves(here, partial(_by, method)):
@@ -416,9 +417,13 @@ def _variation(series: Mapping[str, Sequence[float]]) -> Chart:
         {"g": bins[at], "s": label(title), "v": count, "t": str(count)} for (title, at), count in numbers.items()
     ]
     used = [bins[at] for at in sorted({at for _, at in numbers})]
-    return Chart(
+    spread = (Value(value, percent(value), title) for title, found in series.items() for value in found)
+    return bar_chart(
         "regulation_variation",
-        bars(rows, "configurations", groups=used),
-        alt="Number of configurations by coefficient of variation over the placements, for each method.",
+        rows,
+        ("Number", "configurations"),
+        groups=used,
+        alt="Number of configurations by coefficient of variation over the placements, for each method",
+        values=[extremes(spread)],
         caption="Coefficient of variation (standard deviation over mean) of the placements of one configuration.",
     )

@@ -164,9 +164,9 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 for step in [ceil(len(values.windows_mb_s) / COURSE_POINTS)]
                 for start in range(0, len(values.windows_mb_s), step)
             ),
-            (Axis("Seconds of load"), Axis("Bandwidth, GB/s", scale=1e3)),
+            (Axis("Time under load", "s"), Axis("Bandwidth", "GB/s", scale=1e3)),
             points=False,
-            alt="Bandwidth in GB/s over the seconds of load, by mix.",
+            alt="Bandwidth over the time under load, by mix",
             caption="The y axis does not start at zero.",
         )
 

@@ -500,7 +500,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
                 Axis("Share of wake-ups", kind="decades"),
             ),
             points=False,
-            alt="Share of wake-ups with at least a latency, both axes logarithmic, by load.",
+            alt="Share of wake-ups with at least a latency, median and worst",
+            values=map(_median_and_worst, run.values(self.kind)),
             caption="Share of wake-ups with at least this latency.",
         )
 
@@ -508,10 +509,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         """Yield the median and the latest wake-up under each condition, those of the same CPUs in a sentence."""
         by_cpus: dict[tuple[bool, tuple[int, ...]], list[str]] = {}
         for values in measured:
-            best = values.percentile(50.0).best
-            middle = "unknown" if best is None else units.time_ns(best.value if isinstance(best, Estimate) else best)
-            ends = f"{NAMES[values.condition]} {middle} and {units.time_ns(values.max_ns)}"
-            by_cpus.setdefault((values.isolated, values.cpus), []).append(ends)
+            by_cpus.setdefault((values.isolated, values.cpus), []).append(_median_and_worst(values))
         for (isolated, cpus), found in by_cpus.items():
             where = f"{len(cpus)} CPUs" if len(cpus) > 1 else f"CPU {cpus[0]}"
             kind = "isolated" if isolated else "not isolated"
@@ -525,6 +523,12 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             if best is not None:
                 yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
         yield self.metric(f"{values.condition}.max_ns", f"{title}, worst of {values.wakes}", values.max_ns)
+
+
+def _median_and_worst(values: WakeupValues) -> str:
+    best = units.number(values.percentile(50.0).best)
+    middle = "unknown" if best is None else units.time_ns(best)
+    return f"{NAMES[values.condition]} {middle} and {units.time_ns(values.max_ns)}"
 
 
 def curve(late_ns: Histogram) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ import gzip
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property, partial
 from itertools import groupby, pairwise
@@ -278,11 +278,7 @@ class _Testbed:
         panels = [self.panel(sut, row, scale, unit) for sut, row in rows.items()]
         panels.sort(key=lambda panel: not panel.failing)
         panels = panels[: min(MAX_PANELS, 1 + sum(panel.failing for panel in panels))]
-        columns = history.nights[self.start :]
-        verdict = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
-        alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {verdict}."
-        found = trend(columns, panels, unit, name=metric, alt=alt)
-        return None if found is None else replace(found, caption=f"{title}. {found.caption}")
+        return trend(history.nights[self.start :], panels, unit, name=metric, title=title)
 
     def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
         """Return the rows of *sut*'s series of *metrics*."""

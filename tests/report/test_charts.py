@@ -4,7 +4,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import cache
 from random import Random
@@ -17,16 +17,18 @@ import vl_convert
 from calibration.base import units
 from calibration.base.statistics import estimate
 from calibration.charts import base
+from calibration.charts.alternative import MAX_CHARACTERS, Value, alternative, extremes
 from calibration.charts.base import DARK, HALF, WIDE, Chart
 from calibration.charts.cores import MAX_PLACES
 from calibration.charts.cpus import in_blocks
+from calibration.charts.dumbbells import Dumbbell, dumbbells
 from calibration.charts.gaps import MAX_ROWS
 from calibration.charts.load import KNEE
 from calibration.charts.matrices import MIN_INTERVAL_PX, Matrix, heat_map
 from calibration.charts.trends import Panel, trend
 from calibration.context.population import ChannelPeak, Population
 from calibration.measurements import registry
-from calibration.measurements.base import MeasuredRun
+from calibration.measurements.base import Declaration, MeasuredRun
 from calibration.measurements.c2c_matrix import C2cClass
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.jitter import exceedance
@@ -35,12 +37,15 @@ from calibration.measurements.neighbourhood import Class
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.table import TableRow
 from calibration.report import pictures
+from calibration.report.page_charts import Charts
 from calibration.report.pictures import VERSION, _svg, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
 from tests.machines import Machine
 from tests.report.made_counts import counted_document
-from tests.report.report_documents import grown, run_document, scaled, with_rows
+from tests.report.made_lab import SMALL as SERVER
+from tests.report.made_lab import server_document
+from tests.report.report_documents import grown, run_document, scaled, with_cpus, with_nodes, with_rows
 
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000
@@ -179,7 +184,7 @@ def trends(nights: int, suts: int, **fields: Any) -> Chart | None:
         Panel(f"sut{number}", "as accepted", number == suts - 1, values, values - 0.2, values + 0.2, **fields)
         for number in range(suts)
     ]
-    return trend(days, panels, "ns", name="idle_latency", alt="Idle latency of the SUTs.")
+    return trend(days, panels, "ns", name="idle_latency", title="Idle latency")
 
 
 def all_of(kind: str) -> list[Measurement]:
@@ -207,6 +212,8 @@ SMALL: dict[str, Callable[[], Chart | None]] = {
     "latency_by": lambda: other_chart(*all_of("regulation"), named="regulation_as_found_chase"),
     "variation": lambda: other_chart(*all_of("regulation"), named="regulation_variation"),
     "counted_volume": lambda: other_chart(COUNTED),
+    "dumbbells": lambda: dumbbells("headlines", [Dumbbell(f"Metric {n}", n / 50, None, 0.02, "worse", f"{2 * n:+} %")
+                                                 for n in range(12)]),
     "trend": lambda: trends(9, 2, band=(97.0, None), levels=((0, 8, 98.1),), changes=((5, "+1 %"),),
                             flips=(3, 98.0, 98.2), context=((5, 1),)),
 }  # fmt: skip
@@ -244,7 +251,6 @@ def test_a_chart_is_valid_small_and_has_a_dark_version(
     check_figure(light)
     root = ET.fromstring(light)  # noqa: S314 - just drawn
     assert root.findtext("{http://www.w3.org/2000/svg}title") == chart.alt
-    assert len(chart.alt) > 20
     assert chart.caption.endswith(".")
     assert len(spec.encode()) < MAX_SPEC_BYTES
     assert len(list(root.iter())) < MAX_ELEMENTS
@@ -252,6 +258,67 @@ def test_a_chart_is_valid_small_and_has_a_dark_version(
     assert light != dark
     assert colour.sub("", light) == colour.sub("", dark)
     assert not set(colour.findall(dark)) & (set(DARK) - set(DARK.values())), "a light colour is left"
+
+
+UNITS = {"ns", "GB/s", "GB", "%", "s"}
+"""What titles of axes end with, if they have a unit."""
+
+
+def titles(spec: Any) -> Iterator[str]:
+    """Yield the titles of axes and views in *spec*."""
+    parts = spec.items() if isinstance(spec, dict) else enumerate(spec) if isinstance(spec, list) else ()
+    for name, part in parts:
+        if name == "title" and isinstance(part, str):
+            yield part
+        elif name != "tooltip":
+            yield from titles(part)
+
+
+def check_alternative(chart: Chart) -> None:
+    """Check that the text alternative is short, and has a value in the unit of an axis if one has a unit."""
+    values = chart.alt.partition(": ")[2]
+    units = {title.rpartition(", ")[2].removesuffix(" per load") for title in titles(chart.spec)} & UNITS
+    assert len(chart.alt) <= MAX_CHARACTERS, chart.alt
+    assert re.search(rf"\d ({'|'.join(units)})\b|\d %" if units else r"\d", values), chart.alt
+
+
+@pytest.mark.parametrize("made", [*SMALL.values(), *BIG.values()], ids=[*SMALL, *(f"big-{name}" for name in BIG)])
+def test_the_text_alternative_has_values(made: Callable[[], Chart | None]) -> None:
+    check_alternative(drawn(made))
+
+
+def test_every_kind_with_a_chart_has_values_in_its_text_alternative() -> None:
+    with_chart = {
+        kind
+        for kind, item in registry().items()
+        if (type(item).main_chart, type(item).charts) != (Declaration.main_chart, Declaration.charts)
+    }
+    documents = (DOCUMENT, counted_document(), with_nodes(DOCUMENT, 2), with_cpus(DOCUMENT, 3), server_document(SERVER))
+    for document in documents:
+        for kind in registry():
+            for chart in Charts(document).drawn(kind):
+                check_alternative(chart)
+                with_chart.discard(kind)
+    assert with_chart == {"bandwidth_matrix"}, "which is drawn beside the latencies"
+
+
+def test_the_greatest_changes_come_first() -> None:
+    assert "second: Metric 11 +22 %; Metric 10 +20 %; " in drawn(SMALL["dumbbells"]).alt
+
+
+def test_values_without_room_are_counted() -> None:
+    values = [f"{number} ns (CPU {number})" for number in range(100)]
+    text = alternative("Latency", values)
+    assert text.startswith("Latency: 0 ns (CPU 0); 1 ns (CPU 1); ")
+    assert MAX_CHARACTERS - 20 < len(text) <= MAX_CHARACTERS
+    assert text.endswith(f"; {100 - text.count('CPU')} more.")
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ([1.0], "1 ns (CPU 0)"), ([2.0, 1.0, 3.0], "lowest 1 ns (CPU 1), highest 3 ns (CPU 2)"), ([1.0, 1.0], "all 1 ns"),
+])  # fmt: skip
+def test_the_lowest_and_the_highest_value_are_named(values: list[float], text: str) -> None:
+    assert extremes(Value(value, f"{value:g} ns", f"CPU {cpu}") for cpu, value in enumerate(values)) == text
 
 
 def test_colours_can_be_exchanged_both_ways() -> None:
@@ -311,7 +378,8 @@ def test_noise_is_not_drawn_as_structure() -> None:
 def test_bandwidths_of_nodes_are_in_gb_s() -> None:
     rows = node_matrix("bandwidth_matrix", 2, distance).values.table.rows  # type: ignore[attr-defined] # it has one
     near, far = (units.significant(row.bandwidth_mb_s.value / 1000, 3) for row in rows[:2])
-    assert f"read bandwidth from {near} to {far} GB/s" in drawn(SMALL["numa_bandwidth"]).alt
+    alt = drawn(SMALL["numa_bandwidth"]).alt
+    assert alt.endswith(f"read bandwidth lowest {near} GB/s (node 0 to 0), highest {far} GB/s (node 0 to 1).")
 
 
 @pytest.mark.parametrize(
@@ -379,7 +447,7 @@ def test_a_curve_of_gaps_falls_and_ends_at_the_longest() -> None:
 
 def test_the_cpu_with_the_longest_gap_is_named_among_many() -> None:
     chart = drawn(BIG["gaps"])
-    assert "on CPU 501" in chart.alt
+    assert "(CPU 501); of any length" in chart.alt
     assert ">CPU 501, the longest interruption<" in picture(chart)
 
 
@@ -401,7 +469,7 @@ def test_many_cores_are_grouped_into_blocks(made: Callable[[], Any], size: int |
 
 
 def test_the_slowest_core_is_named() -> None:
-    assert " % from it, CPU 1." in drawn(SMALL["core_frequency"]).alt
+    assert ": lowest -3.0 % (CPU 1), highest 0 % (CPU " in drawn(SMALL["core_frequency"]).alt
 
 
 def test_a_clock_without_an_interval_is_a_point_alone() -> None:
@@ -422,7 +490,7 @@ def test_the_theoretical_peak_is_drawn_if_known(monkeypatch: pytest.MonkeyPatch)
     channels = ChannelPeak(channels=2, populated=2, peak_mb_s=38_400.0, empty_slots=())
     known = Population(machine=channels, packages={}, nodes={})
     monkeypatch.setattr("calibration.measurements.peak_injection_bandwidth.population", lambda _context: known)
-    assert "theoretical peak is 38.4 GB/s" in drawn.__wrapped__(SMALL["bandwidth_by_mix"]).alt
+    assert "(theoretical peak 38.4 GB/s): lowest" in drawn.__wrapped__(SMALL["bandwidth_by_mix"]).alt
 
 
 def test_many_windows_are_drawn_as_means() -> None:
@@ -437,7 +505,7 @@ def test_an_outlier_does_not_set_the_scale() -> None:
     days = [date(2026, 1, 1) + timedelta(days=number) for number in range(100)]
     values = np.array([100.0 + number % 3 for number in range(100)])
     values[50] = 1e9
-    chart = trend(days, [Panel("sut", "good", False, values, values, values)], "ns", name="n", alt="alt")
+    chart = trend(days, [Panel("sut", "good", False, values, values, values)], "ns", name="n", title="Latency")
     assert chart is not None
     ends = chart.spec["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert 90 < ends[0] < ends[1] < 110
@@ -446,7 +514,7 @@ def test_an_outlier_does_not_set_the_scale() -> None:
 def test_the_newest_of_many_nights_is_the_one_marked() -> None:
     days = [date(2020, 1, 1) + timedelta(days=number) for number in range(2000)]
     values = np.array([100.0] * 1999 + [110.0])
-    chart = trend(days, [Panel("sut", "fails", True, values, values, values)], "ns", name="n", alt="alt")
+    chart = trend(days, [Panel("sut", "fails", True, values, values, values)], "ns", name="n", title="Latency")
     assert chart is not None
     view = chart.spec["vconcat"][0]
     (failing,) = view["layer"][-1]["data"]["values"]
@@ -457,7 +525,9 @@ def test_the_newest_of_many_nights_is_the_one_marked() -> None:
 def test_zero_missing_and_negative_values_are_drawn(values: list[float]) -> None:
     days = [date(2026, 1, 1) + timedelta(days=number) for number in range(3)]
     array = np.array(values)
-    chart = trend(days, [Panel("sut", "good", False, array, array, array, band=(None, 1.0))], "ns", name="n", alt="alt")
+    chart = trend(
+        days, [Panel("sut", "good", False, array, array, array, band=(None, 1.0))], "ns", name="n", title="Latency"
+    )
     assert chart is not None
     check_figure(picture(chart))
 
@@ -534,7 +604,7 @@ def test_the_panels_of_a_trend_have_one_scale() -> None:
     days = [date(2026, 1, 1) + timedelta(days=number) for number in range(9)]
     near, far = np.full(9, 100.0), np.full(9, 200.0)
     chart = trend(days, [Panel(name, "", False, own, own, own) for name, own in (("a", near), ("b", far))], "ns",
-                  name="n", alt="alt")  # fmt: skip
+                  name="n", title="Latency")  # fmt: skip
     assert chart is not None
     (ends,) = {tuple(view["layer"][0]["encoding"]["y"]["scale"]["domain"]) for view in chart.spec["vconcat"]}
     assert ends[0] < 100
@@ -559,7 +629,7 @@ def test_hostile_labels_stay_text() -> None:
     values = np.array([98.0, 99.0, 100.0])
     panel = Panel(hostile, hostile, False, values, values, values)
     days = [date(2026, 1, 1) + timedelta(days=number) for number in range(3)]
-    chart = trend(days, [panel], "ns", name="../../etc/x", alt=hostile)
+    chart = trend(days, [panel], "ns", name="../../etc/x", title=hostile)
     assert chart is not None
     files: dict[str, str] = {}
     path = keep(files, chart).path
