@@ -94,10 +94,11 @@ def _blocks(
     node_of: Mapping[int, int], latencies_ns: Mapping[tuple[int, ...], Estimate], domains: Sequence[Sequence[int]]
 ) -> Matrix | None:
     """Return the matrix by last-level cache, by node or by CPU, whichever shows most; ``None`` if none does."""
-    matrix_of = partial(_matrix, latencies_ns)
+    matrix_of = partial(_matrix, node_of, latencies_ns)
     if len(node_of) <= MAX_CPU_ROWS:
         return matrix_of({str(cpu): [cpu] for cpu in node_of}, "CPU")
     caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in node_of])]
+    caches.sort(key=lambda here: [node_of[cpu] for cpu in here])
     if 1 < len(caches) <= MAX_BLOCKS:
         title = "last-level cache: its CPUs"
         matrix = matrix_of({f"{n}: {units.cpus(here)}": here for n, here in enumerate(caches, 1)}, title)
@@ -108,7 +109,10 @@ def _blocks(
 
 
 def _matrix(
-    latencies_ns: Mapping[tuple[int, ...], Estimate], blocks: Mapping[str, Sequence[int]], title: str
+    node_of: Mapping[int, int],
+    latencies_ns: Mapping[tuple[int, ...], Estimate],
+    blocks: Mapping[str, Sequence[int]],
+    title: str,
 ) -> Matrix:
     """Return the median latency of the measured pairs between *blocks*, by name."""
 
@@ -124,6 +128,9 @@ def _matrix(
         [[middle(writers, readers) for readers in blocks.values()] for writers in blocks.values()],
         row_title=f"writer's {title}",
         column_title="reader's",
+        nodes=()
+        if title == "node"
+        else [units.numbered("node", (node_of[cpu] for cpu in block)) for block in blocks.values()],
     )
 
 

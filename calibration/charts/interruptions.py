@@ -129,7 +129,9 @@ def time_line(
     )
     when = f" in {units.duration(watched_s)} of tracing" * traced
     alt = alternative(f"The {units.plural(len(spots), 'longest interruption')}{when}", listed)
-    caption = f"The longest interruptions{when}: when, on which CPU, and by what. A higher mark is a longer interruption."
+    caption = (
+        f"The longest interruptions{when}: when, on which CPU, and by what. A higher mark is a longer interruption."
+    )
     return Chart(name, frame.spec(layers, rows), alt, caption)
 
 

@@ -4,6 +4,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, groupby, pairwise
+from math import ceil
 from typing import Any
 
 from calibration.base import units
@@ -33,6 +35,7 @@ class Matrix:
     scale: float = 1.0
     row_title: str = "CPUs of node"
     column_title: str = "memory of node"
+    nodes: Sequence[str] = ()  # the names of those of each row and column, if they are smaller
 
     @property
     def known(self) -> list[float]:
@@ -88,7 +91,9 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     rows = list(_rows(matrix))
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
     title = f"{matrix.row_title} \N{DOWNWARDS ARROW}  {matrix.column_title} \N{RIGHTWARDS ARROW}"
-    above = {"orient": "top", "title": title, "titlePadding": 6, "titleAnchor": "start"}
+    names = [*map(str, matrix.columns)]
+    every = ceil((7 * max(map(len, names)) + 4) / cell)
+    above = {"orient": "top", "title": title, "titlePadding": 6, "titleAnchor": "start", "values": names[::every]}
     lower = matrix.unit == "ns"
     scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)], "reverse": lower}
     tooltip = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
@@ -102,14 +107,39 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
         layers.append(words({"text": {"field": "t"}}, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
     if numbers and apart:
         layers.append(words({"text": {"field": "h"}}, fontSize=11, dy=9))
+    size = cell * columns, height * len(matrix.rows)
     return base.view(
-        (cell * columns, height * len(matrix.rows)),
-        layers,
+        size,
+        [*layers, *_boundaries(matrix.nodes, size)],
         rows,
         title=f"{matrix.what}, {matrix.unit}",
         view={"fill": base.ABSENT},
         encoding={
-            "x": {"field": "c", "type": "nominal", "sort": [*map(str, matrix.columns)], "axis": header | above},
+            "x": {"field": "c", "type": "nominal", "sort": names, "axis": header | above},
             "y": {"field": "r", "type": "nominal", "sort": [*map(str, matrix.rows)], "axis": header | {"title": None}},
         },
     )
+
+
+def _boundaries(nodes: Sequence[str], size: tuple[int, int]) -> Iterator[Json]:
+    """Yield lines between *nodes*, those of each row and column, and their names to the right and below."""
+    spans = [(node, len(list(alike))) for node, alike in groupby(nodes)]
+    if len(spans) < 2:
+        return
+    edges = list(accumulate((count for _, count in spans), initial=0))
+    width, height = size
+    names = [node for node, _ in spans]
+    if any(6.4 * len(name) + 8 > count * width / len(nodes) for name, (_, count) in zip(names, spans, strict=True)):
+        names = [name.partition(" ")[2] for name in names]
+    for along, across, px, end, aside in (
+        ("x", "y", width, height, {"align": "center", "baseline": "top", "dy": 6}),
+        ("y", "x", height, width, {"align": "left", "baseline": "middle", "dx": 8}),
+    ):
+        at = {"field": "at", "type": "quantitative", "scale": None, "axis": None}
+        lines = [{"at": rounded(edge * px / len(nodes))} for edge in edges[1:-1]]
+        middles = [rounded((low + high) / 2 * px / len(nodes)) for low, high in pairwise(edges)]
+        labels = [{"at": middle, "n": name} for middle, name in zip(middles, names, strict=True)]
+        whole = {along: at, across: {"value": 0}, f"{across}2": {"value": end}}
+        for colour, stroke_px in (("black", 4), ("white", 2)):  # seen on bright and dark cells
+            yield base.mark("rule", whole, lines, color=colour, strokeWidth=stroke_px)
+        yield base.mark("text", {along: at, across: {"value": end}, "text": {"field": "n"}}, labels, **aside)

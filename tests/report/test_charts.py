@@ -472,6 +472,27 @@ def test_the_slowest_core_is_named() -> None:
     assert ": lowest -3.0 % (CPU 1), highest 0 % (CPU " in drawn(SMALL["core_frequency"]).alt
 
 
+@pytest.mark.parametrize(("made", "names", "ends"), [
+    (lambda: cores(8, 4, 4), ["node 0", "node 1"], [0.5]),
+    (lambda: cores(160, 8, 80), ["node 0", "node 1"], [0.5]),
+    (lambda: cores(320, 8, 16), [*map(str, range(20))], [node / 20 for node in range(1, 20)]),
+    (lambda: cores(160, 16, 8), [f"{node}-{node + 1}" for node in range(0, 20, 2)], [n / 10 for n in range(1, 10)]),
+    (lambda: cores(512, 8, 32, 574), [], []),
+    (lambda: cores(8, 4, 8), [], []),
+], ids=["cpus", "caches", "narrow", "cache-of-two-nodes", "blocks-are-nodes", "one-node"])  # fmt: skip
+def test_blocks_of_cpus_have_lines_and_names_of_their_nodes(
+    made: Callable[[], Any], names: list[str], ends: list[float]
+) -> None:
+    chart = core_to_core(*made())
+    assert chart is not None
+    heat = chart.spec["vconcat"][0]
+    for channel, size in (("x", "width"), ("y", "height")):
+        own = [layer for layer in heat["layer"] if layer["encoding"].get(channel, {}).get("field") == "at"]
+        rows = {layer["mark"]["type"]: layer["data"]["values"] for layer in own}
+        assert [row["n"] for row in rows.get("text", ())] == names
+        assert [row["at"] / heat[size] for row in rows.get("rule", ())] == pytest.approx(ends, rel=1e-3)
+
+
 def test_a_clock_without_an_interval_is_a_point_alone() -> None:
     found = frequencies(8)
     assert isinstance(found.values, CoreFrequencyValues)
