@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of the method pages, drawn from runs: ``python -m tests.report.method_charts RUN...``.
+"""The charts of the method pages: ``python -m tests.report.method_charts`` writes those that differ.
 
-Each kind's chart comes from the first run that has something to draw. What no run has, such as a matrix of nodes on a
-machine of one, comes from the tests' synthetic server, and its caption says so.
+Each kind's chart comes from the first document that has something to draw: the example run, then recorded and made
+ones. The caption of a chart of made values says so.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,48 +16,50 @@ from calibration.report.page_charts import Charts
 from calibration.report.pictures import keep
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
-from tests.machines import Machine
 from tests.report.made_counts import counted_document
 from tests.report.made_lab import server_document
+from tests.report.report_documents import run_document
 
 PAGES = SHARE / "docs" / "method"
 FOLDER = SHARE / "docs" / "_static" / "method"
-SERVER = Machine(cpus=128, cpu_nodes=8, memory_only_nodes=0, lines=400, threads=1)
-MADE = "Synthetic data: 2 x 64 cores, 8 nodes."
-COUNTS = "Hardware counts are synthetic."
 FIGURE = re.compile(r"\.\. figure:: \.\./_static/method/.*?\n\n(?=\S)", re.DOTALL)
+AFTER = "\nWhat runs\n---------"
 
 
-def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], Chart]]:
-    """Yield the first chart of *kind* that *document* has, if any, with its files by name."""
-    for chart in Charts(document).drawn(kind):
-        files: dict[str, str] = {}
-        stem = keep(files, chart).path.removesuffix(".svg")
-        renamed = {name.replace(stem, kind): text for name, text in files.items()}
-        yield renamed, chart
-        return
+def documents() -> Iterator[tuple[RunDocument, str]]:
+    """Yield documents, each with the note for the captions of its charts."""
+    yield read_run(SHARE / "results" / "example" / "run.json"), ""
+    yield run_document(names=("prefetcher_effect",)), ""
+    yield server_document(), "Synthetic data: 2 x 64 cores, 8 nodes."
+    yield counted_document(), "Hardware counts are synthetic."
 
 
-def main(paths: list[str]) -> None:
-    """Write the charts and their figures on the pages."""
-    documents = [(read_run(Path(path)), "") for path in paths]
-    documents += [(server_document(SERVER), MADE), (counted_document(), COUNTS)]
-    FOLDER.mkdir(parents=True, exist_ok=True)
+def drawn(kind: str, found: list[tuple[RunDocument, str]]) -> tuple[Chart, str] | None:
+    """Return the first chart of *kind* in *found*, and its note; other kinds are left out of it."""
+    for document, note in found:
+        alone = [item for item in document.measurements if item.kind == kind]
+        charts = Charts(document.model_copy(update={"measurements": tuple(alone)}))
+        if chart := next(charts.drawn(kind), None):
+            return chart, note
+    return None
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Yield the pages of all kinds and the files of their charts."""
+    found = list(documents())
     for kind in registry():
         page = PAGES / f"{kind}.rst"
         text = FIGURE.sub("", page.read_text(encoding="utf-8"))
-        for document, note in documents:
-            if chart := next(drawn(document, kind), None):
-                files, found = chart
-                for name, content in files.items():
-                    (FOLDER / name).write_text(content, encoding="utf-8")
-                path = f"../_static/method/{kind}.svg"
-                head = f".. figure:: {path}\n   :alt: {found.alt}\n   :figclass: {found.style}"
-                figure = f"{head}\n\n   {found.caption} {note}".rstrip()
-                text = text.replace("\nWhat runs\n---------", f"\n{figure}\n\nWhat runs\n---------", 1)
-                break
-        page.write_text(text, encoding="utf-8")
+        if first := drawn(kind, found):
+            chart, note = first
+            files: dict[str, str] = {}
+            stem = keep(files, chart).path.removesuffix(".svg")
+            yield from ((FOLDER / name.replace(stem, kind), content) for name, content in files.items())
+            head = f".. figure:: ../_static/method/{kind}.svg\n   :alt: {chart.alt}\n   :figclass: {chart.style}"
+            text = text.replace(AFTER, f"\n{head}\n\n   {f'{chart.caption} {note}'.rstrip()}\n{AFTER}", 1)
+        yield page, text
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for path, text in written():
+        path.write_text(text, encoding="utf-8")

@@ -50,6 +50,7 @@ from calibration.run.records import Record
 from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult
+from tests.report.method_charts import written
 from tests.report.snippets import plain_role
 from tests.tools import requirements
 
@@ -155,6 +156,11 @@ def test_method_page_has_question_parts_and_settings(kind: str) -> None:
     assert kind in literals(tree)
     common = sections(parsed(METHOD / "statistics.rst"))["Common settings"]
     assert sorted(set(declaration.settings.model_fields) - literals(tree) - literals(common)) == []
+
+
+def test_charts_of_method_pages_are_up_to_date() -> None:
+    old = [path.name for path, text in written() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    assert not old, "python -m tests.report.method_charts writes them anew"
 
 
 def test_each_flag_is_raised_by_us_or_by_sutprobe() -> None:
