@@ -114,7 +114,9 @@ class Facts:
 
 def _with_half_width(metric: Metric) -> str:
     half = units.plus_minus(metric)
-    return units.headline(metric) if half is None else f"{units.headline(metric)} ({half})"
+    if half is None:
+        return units.headline(metric)
+    return f"{units.headline(metric)} {half if half.startswith('(') else f'({half})'}"
 
 
 def latency(facts: Facts) -> Iterator[str]:
