@@ -31,6 +31,9 @@ TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"
 """Placeholders for testbed and SUT in a gate."""
 
+NOTHING: Final = "nothing to check"
+"""Why a gate without a verdict is skipped."""
+
 
 @library(scope="GLOBAL", version="1", doc_format="TEXT")
 class CalibrationLibrary:
@@ -91,7 +94,7 @@ class CalibrationLibrary:
         """Set ${RUN} to tonight's run document of the SUT; skip the gate if there is none."""
         directory = self._night.run_of((testbed, sut))
         if directory is None:
-            raise SkipExecution(f"{sut} of {testbed} has no run on {self._night.night}")
+            raise SkipExecution(self._missing((testbed, sut)))
         BuiltIn().set_test_variable("${RUN}", self._read(directory))
 
     @keyword("SUT ${sut} of testbed ${testbed} may be tested")
@@ -108,8 +111,8 @@ class CalibrationLibrary:
     @keyword("the checks ${checks} pass on SUT ${sut} in testbed ${testbed}")
     def check_verdicts(self, checks: str, sut: str, testbed: str) -> None:
         """Fail if a verdict of the named checks of `calibration judge` on the SUT fails."""
-        names = checks.split(", ")
-        require(rules.check_verdicts(self._verdicts((testbed, sut), names)), f"no verdict of {' or '.join(names)}")
+        verdicts = self._verdicts((testbed, sut), checks.split(", "))
+        require(rules.check_verdicts(verdicts), self._missing((testbed, sut)))
 
     @keyword("every metric of ${kind} is within its limits on SUT ${sut} in testbed ${testbed}")
     def check_limits(self, kind: str, sut: str, testbed: str) -> None:
@@ -128,7 +131,11 @@ class CalibrationLibrary:
 
     def _check_limits(self, sut: Sut, metrics: str | tuple[str, ...], empty: str) -> None:
         verdicts = [verdict for verdict in self._verdicts(sut, ["limits"]) if verdict.metric.startswith(metrics)]
-        require(rules.check_verdicts(verdicts), empty)
+        require(rules.check_verdicts(verdicts), self._missing(sut, empty))
+
+    def _missing(self, sut: Sut, otherwise: str = NOTHING) -> str:
+        """Return why *sut* has nothing to check: it has no run, else *otherwise*."""
+        return f"no run on {self._night.night}" if self._night.run_of(sut) is None else otherwise
 
     def _verdicts(self, sut: Sut, checks: Sequence[str]) -> list[NightVerdict]:
         return [verdict for verdict in self._night.verdicts[sut] if verdict.check in checks]
@@ -142,7 +149,7 @@ def _run() -> RunDocument:
     return run
 
 
-def require(results: Iterable[Result], empty: str = "nothing to check") -> None:
+def require(results: Iterable[Result], empty: str = NOTHING) -> None:
     """Fail with all failed *results*, else skip with the undecided ones.
 
     Skip with the noted ones if there are no others, with *empty* if there are none at all.

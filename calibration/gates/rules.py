@@ -22,7 +22,7 @@ def check_verdicts(verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
         words = ("others have", "this one") if verdict.check == "homogeneity" else ("was", "is")
         changes = "; ".join(_change(change, *words) for change in verdict.context_changes)
         text = verdict.reason if verdict.metric == RUN else f"{verdict.metric}: {verdict.reason}"
-        yield Result(OUTCOMES[verdict.outcome], f"{text}. In the context: {changes}" if changes else text)
+        yield Result(OUTCOMES[verdict.outcome], f"{text}. Configuration: {changes}" if changes else text)
 
 
 def _change(change: ContextChange, before: str, after: str) -> str:
