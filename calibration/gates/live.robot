@@ -12,7 +12,7 @@ ${KNOWN_HOSTS}      ${None}
 
 
 *** Test Cases ***
-The SUT Is Still What Was Measured
+SUT Unchanged Since Run
     [Documentation]    Kernel, kernel command line and microcode are still those of the run.
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then SUT ${SUT} of testbed ${TESTBED} is still what was measured

@@ -13,37 +13,37 @@ ${SUT}              ${EMPTY}
 
 
 *** Test Cases ***
-The SUT Was Measured
+SUT Measured
     [Tags]    measured
     Then the check measured passes on SUT ${SUT} in testbed ${TESTBED}
 
-The SUT Was Restored
+Settings Restored
     [Documentation]    All settings that the measurement changed are as before.
     [Tags]    restored
     Then the check restored passes on SUT ${SUT} in testbed ${TESTBED}
 
-The SUT Meets The Inventory Expectations
+SUT Matches Inventory
     [Documentation]    Kernel, kernel arguments, isolated CPUs and other declared expectations.
     [Tags]    promises
     Then the check promises passes on SUT ${SUT} in testbed ${TESTBED}
 
-The SUT Is The One That Was Accepted
+Configuration Unchanged Since Baseline
     [Documentation]    Firmware, kernel, memory, devices and settings are those of the accepted run.
     [Tags]    context
     Then the check context passes on SUT ${SUT} in testbed ${TESTBED}
 
-Idle Latency Is The Accepted One
+Idle Latency Within Baseline
     [Tags]    latency
     Then the check latency passes on SUT ${SUT} in testbed ${TESTBED}
 
-Read Bandwidth Is The Accepted One
+Read Bandwidth Within Baseline
     [Tags]    bandwidth
     Then the check bandwidth passes on SUT ${SUT} in testbed ${TESTBED}
 
-The Core Clock Is The Accepted One
+Core Clock Within Baseline
     [Tags]    clock
     Then the check clock passes on SUT ${SUT} in testbed ${TESTBED}
 
-No Isolated CPU Has Longer Gaps Than Accepted
+Interruptions Within Baseline
     [Tags]    gap
     Then the check gap passes on SUT ${SUT} in testbed ${TESTBED}

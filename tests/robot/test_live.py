@@ -358,7 +358,7 @@ def test_another_kernel_fails_the_gate(servers: Servers, tmp_path: Path) -> None
     results, verdicts = write_night(tmp_path, cases)
     variables = {"RESULTS": results, "VERDICTS": verdicts, "LIVE": inventory(servers, tmp_path)}
     tested = run_gates(tmp_path / "gate", {**variables, "KNOWN_HOSTS": servers.known_hosts})
-    ended = {test.sut: test for test in tested if test.gate == "The SUT Is Still What Was Measured"}
+    ended = {test.sut: test for test in tested if test.gate == "SUT Unchanged Since Run"}
     assert ended["testbed1 / sut1"].status == "PASS", ended
     assert ended["testbed1 / sut2"].status == "FAIL"
     now = Path(FILES["release"]).read_text(encoding="ascii").strip()
