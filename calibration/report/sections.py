@@ -113,10 +113,7 @@ class Facts:
 
 
 def _with_half_width(metric: Metric) -> str:
-    half = units.plus_minus(metric)
-    if half is None:
-        return units.headline(metric)
-    return f"{units.headline(metric)} {half if half.startswith('(') else f'({half})'}"
+    return " ".join(filter(None, (units.headline(metric), units.plus_minus(metric))))
 
 
 def latency(facts: Facts) -> Iterator[str]:
