@@ -252,7 +252,7 @@ def test_facts_that_changed_without_a_failure_are_listed(nights: JudgedNights) -
     suts = [(TESTBED, "t3-sut1"), (TESTBED, "t3-sut3")]
     assert lab_of(moved).facts == [("microcode 0x10 -> 0x11", suts)], "t3-sut2 fails"
     text = rendered(moved)[0]["index.html"]
-    assert "2 SUTs: <strong>microcode 0x10 -&gt; 0x11</strong>, no metric with it (" in text
+    assert "2 SUTs: <strong>microcode 0x10 -&gt; 0x11</strong>, no metric affected (" in text
     assert text.count(f'title="{LAST}: as accepted, configuration changed"') == 2
 
 

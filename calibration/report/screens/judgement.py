@@ -104,7 +104,7 @@ def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
     """Yield the rest: facts that changed, waivers, noted changes, what cannot be judged, and how to see more."""
     for fact, suts in changed_facts(judgement.answers):
         names = some_of(["/".join(sut) for sut in suts], MAX_NAMES)
-        yield f"changed, no metric with it: {fact} on {plural(len(suts), 'SUT')} ({names})"
+        yield f"changed, no metric affected: {fact} on {plural(len(suts), 'SUT')} ({names})"
     waived = [verdict for verdict in judgement.verdicts if verdict.waiver is not None]
     for item in islice(waived, None if everything else MAX_NAMES):
         if item.waiver is not None:
