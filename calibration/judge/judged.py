@@ -11,7 +11,6 @@ from functools import cached_property
 from math import copysign, inf, isfinite, sqrt
 from typing import NamedTuple
 
-from calibration.base import units
 from calibration.base.grouping import grouped
 from calibration.judge.baseline_files import Baselines, NoBaselines
 from calibration.judge.causes import context_changes
@@ -230,7 +229,7 @@ def describe(nights: JudgedNights, verdict: NightVerdict) -> str:
         return f"{title} {spread}{change_text(change)}{nights.worth(verdict, change)}"
     flips = nights.analyses[nights.rows[key]].flips if (key := nights.key(verdict)) in nights.rows else None
     if verdict.check == "bimodal" and flips is not None:
-        levels = units.measured_interval((flips.lower, flips.upper), verdict.unit or "")
+        levels = within(flips.lower, flips.upper, verdict.unit)
         return f"{title} flips between two levels, {levels}"
     if verdict.check == "consistency":
         return f"{title}: {verdict.reason}"

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import Final
 
+from calibration.base.units import RATES
+
 
 def finite(value: float | None) -> float | None:
     """Return *value*; ``None`` if it is unknown, NaN or an infinity."""
@@ -21,6 +23,7 @@ LARGER_UNITS: Final[dict[str, tuple[tuple[float, float, str], ...]]] = {
     "Hz": ((1e6, 1e9, "GHz"),),
     "MB/s": ((1e3, 1e3, "GB/s"),),
     "ns": ((1e7, 1e6, "ms"), (1e4, 1e3, "µs")),
+    "per hour": tuple((scale, scale, larger) for scale, larger in RATES[:-1]),
 }
 """Larger units by unit, with the value from which each is used, largest first."""
 

@@ -5,9 +5,9 @@ import re
 from math import isfinite
 from typing import Final
 
-from calibration.base import units
 from calibration.charts.base import spanned
 from calibration.charts.trends import MIN_NIGHTS, MIN_RANGE, Numbers
+from calibration.judge.words import within
 from calibration.report.blocks import Spark
 
 SPARK_PX: Final = (140, 18)
@@ -46,5 +46,4 @@ def spark(
         bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))
         band = (top, round(bottom - top, 1))
     last = (width - 2, up(values[-1])) if isfinite(values[-1]) else None
-    text = units.measured_interval((known[0], known[-1]), unit)
-    return Spark(text, runs, band, last, fails)
+    return Spark(within(known[0], known[-1], unit), runs, band, last, fails)

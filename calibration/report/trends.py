@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.base import units
+from calibration.base.grouping import grouped
 from calibration.base.names import natural
 from calibration.charts.base import Chart
 from calibration.charts.trends import Panel, trend
@@ -38,6 +39,8 @@ from calibration.judge.judged import (
 )
 from calibration.judge.strip import NIGHTS
 from calibration.judge.verdicts import ContextChange, NightVerdict
+from calibration.judge.words import amount, within
+from calibration.measurements import row_of
 from calibration.report.blocks import Spark
 from calibration.report.environment import blocks_of
 from calibration.report.html import to_html
@@ -159,27 +162,27 @@ class _Testbed:
 
     @cached_property
     def groups(self) -> list[TrendGroup]:
-        """All metrics in page order, large families combined."""
+        """All metrics in page order, large groups of one row combined: local and remote cells never are."""
         metrics = dict.fromkeys(
             series.metric
             for series in self.nights.history.series
             if series.testbed == self.testbed and series.sut in self.suts
         )
-        families: dict[str, list[str]] = {}
-        for metric in sorted(metrics, key=natural):
-            families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
-        grouped: list[TrendGroup] = []
-        for members in families.values():
+        alike = grouped(
+            ((row_of(metric).name, re.sub(r"\d+", "#", metric)), metric) for metric in sorted(metrics, key=natural)
+        )
+        groups: list[TrendGroup] = []
+        for members in alike.values():
             titles = [self.nights.title(member) for member in members]
             if len(members) > MAX_FAMILY:
                 title = f"{_family_title(titles)} ({len(members)} metrics)"
-                grouped.append(TrendGroup(column_of(members[0]), title, tuple(members)))
+                groups.append(TrendGroup(column_of(members[0]), title, tuple(members)))
             else:
-                grouped += [
+                groups += [
                     TrendGroup(column_of(member), title, (member,))
                     for member, title in zip(members, titles, strict=True)
                 ]
-        return grouped
+        return groups
 
     @cached_property
     def changed(self) -> list[Changed]:
@@ -324,15 +327,15 @@ class _Testbed:
         worst = (np.fmax if first.better == "lower" else np.fmin).reduce(values)
         tonight = "no value"
         if isfinite(worst[-1]):
-            tonight = units.measured(worst[-1], first.unit)
+            tonight = amount(worst[-1], first.unit)
             if len(rows) > 1:
                 name = self.nights.title(history.series[rows[values[:, -1].tolist().index(worst[-1])]].metric)
-                ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
-                tonight = f"{units.measured_interval(ends, first.unit)}; the worst: {name}"
+                ends = np.nanmin(values[:, -1]), np.nanmax(values[:, -1])
+                tonight = f"{within(*ends, first.unit)}; the worst: {name}"
         if failing and len(rows) > 1:
             verdict = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(failure_order, self.nights)))
-        accepted = "" if bound is None else _accepted(*bound, first.unit)
+        accepted = "" if bound is None else within(*bound, first.unit)
         line = spark(worst, first.unit, bound or (None, None), SPARK_NIGHTS, fails=fails)
         return TrendRow(title, tonight, accepted, change, fails, verdict, line)
 
@@ -451,12 +454,6 @@ def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None
     return next(
         (verdict.bound for verdict in verdicts if verdict.check == "limits" and verdict.bound != (None, None)), None
     )
-
-
-def _accepted(low: float | None, high: float | None, unit: str) -> str:
-    if low is None:
-        return f"at most {units.measured(high, unit)}"
-    return f"at least {units.measured(low, unit)}" if high is None else units.measured_interval((low, high), unit)
 
 
 def _newest(analysis: Analysis, nights: Sequence[date]) -> str:

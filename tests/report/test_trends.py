@@ -20,7 +20,7 @@ from calibration.judge.strip import NIGHTS as NIGHTS_SHOWN
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import site
 from calibration.report.blocks import Marks, plain
-from calibration.report.lab import SIGNS, STATES, Cell, Lab, column_of
+from calibration.report.lab import COLUMNS, SIGNS, STATES, Cell, Lab, column_of
 from calibration.report.site import build_site
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed
@@ -85,7 +85,7 @@ def test_answers_are_ordered_by_urgency(nights: JudgedNights) -> None:
 def test_a_failure_is_described_by_its_worst_metric(nights: JudgedNights) -> None:
     text = {finding.sut: describe(nights, finding.verdicts[0]) for finding in reversed(findings(nights))}
     assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse"
-    assert text["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
+    assert text["t3-sut4"] == "Idle latency flips between two levels, 90 to 95.4 ns"
     assert text["t4-sut1"].startswith("no run this night")
 
 
@@ -319,9 +319,9 @@ def test_the_number_of_charts_is_limited(nights: JudgedNights) -> None:
 
 
 @pytest.mark.parametrize(("bound", "text"), [
-    ((196_000.0, 204_000.0), "196000.0 to 204000.0 MB/s"),
-    ((196_000.0, None), "at least 196000.0 MB/s"),
-    ((None, 204_000.0), "at most 204000.0 MB/s"),
+    ((196_000.0, 204_000.0), "196 to 204 GB/s"),
+    ((196_000.0, None), "at least 196 GB/s"),
+    ((None, 204_000.0), "at most 204 GB/s"),
     ((None, None), "-"),
 ])  # fmt: skip
 def test_an_accepted_range_may_be_open(
@@ -345,6 +345,20 @@ def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, byte
     text = made[0]["gap.html"]
     assert text.count("Longest interruption, CPU … (9 metrics)") == 6
     assert "1 of 9 fail" in text
+
+
+def test_cells_of_own_and_other_nodes_are_not_one_family(nights: JudgedNights) -> None:
+    cell = {GAP.format(cpu): f"latency_matrix.0.{cpu}.latency_ns" for cpu in range(9)}
+    series = [item._replace(metric=cell.get(item.metric, item.metric)) for item in nights.history.series]
+    pages, _ = rendered(replace(nights, history=replace(nights.history, series=series), verdicts=[]))
+    assert "Idle latency, node 0 to node 0" in pages["lat.html"]
+    assert "Idle latency, node 0 to node 8" not in pages["lat.html"]
+    assert "Idle latency, node 0 to node 8" in pages["rem.html"]
+
+
+def test_families_begin_with_a_capital_and_keep_their_own(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    assert {"L1 cache", "CPU time lost to interruptions", "Core clock"} <= {column.heading for column in COLUMNS}
+    assert '<a class="reference" href="gap.html">Longest interruption</a>' in made[0]["index.html"]
 
 
 def test_a_testbed_without_failures_says_so(nights: JudgedNights) -> None:
@@ -385,7 +399,7 @@ def test_hostile_facts_and_reasons_stay_text(kind: str) -> None:
 def test_a_line_has_gaps_band_and_last_value() -> None:
     line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), "ns", (0.99, 1.03), 60)
     assert line is not None
-    assert line.text == "1.000 to 1.020 ns", "the lowest and the highest"
+    assert line.text == "1 to 1.02 ns", "the lowest and the highest"
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
     assert line.band is not None
     assert 0 <= line.band[0] < line.band[0] + line.band[1] <= SPARK_PX[1]

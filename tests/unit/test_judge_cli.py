@@ -274,6 +274,7 @@ def test_amounts_have_units() -> None:
     assert amount(81.236, "ns") == "81.24 ns"
     assert amount(4031000.0, "ns") == "4031 µs"
     assert amount(4.1e7, "ns") == "41 ms"
+    assert amount(614871.0, "per hour") == "170.8 per second"
     assert within(None, 3.0, "ns") == "at most 3 ns"
     assert within(2.9e9, 3e9, "Hz") == "2.9 to 3 GHz"
     assert within(0.0, 2e9, "Hz") == "0 Hz to 2 GHz"
