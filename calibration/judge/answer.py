@@ -295,7 +295,7 @@ def _measured(
         return "sharp", f"{counts['on_target']} of {plural(aimed, 'headline metric')} within the goal"
     quick = "quick look, " if profile == "quick" else ""
     wide = f"{counts['poor']} of {plural(aimed, 'headline metric')}"
-    return "noisy", f"{quick}{wide} more than {NEAR} times wider than the goal"
+    return "noisy", f"{quick}intervals of {wide} more than {NEAR} times wider than the goal"
 
 
 def _sharper(sharpness: Sharpness, profile: str | None) -> tuple[str, tuple[str, ...]] | None:

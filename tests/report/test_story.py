@@ -76,7 +76,7 @@ def test_a_noisy_quick_look_is_no_broken_machine(document: RunDocument) -> None:
     screen = first_screen(document)
     trusts = [row.trust for row in screen.headlines if row.trust != "observed"]
     assert screen.sharpness == "noisy"
-    counted = f"{trusts.count('poor')} of {len(trusts)} headline metrics"
+    counted = f"intervals of {trusts.count('poor')} of {len(trusts)} headline metrics"
     assert lines(screen)["Measurement"] == f"noisy: quick look, {counted} more than 3 times wider than the goal"
     assert lines(screen)["Do"] == "measure longer, for narrower intervals: calibration run --profile nightly"
 
