@@ -32,6 +32,9 @@ USUAL: Final[dict[str, ReferenceMetric]] = {
 }
 """Rows that references are known for."""
 
+OF_ALL: Final = {"idle_latency": "Idle latency, own node", "idle_latency_remote": "Idle latency, farthest node"}
+"""Titles of rows that stand for many figures."""
+
 
 @dataclass(frozen=True)
 class Peers:
@@ -171,9 +174,8 @@ def _shown(key: str, items: Sequence[RecordMetric], standing: Standing) -> Recor
 
 def _title(key: str, shown: RecordMetric, items: Sequence[RecordMetric]) -> str:
     """Return the title of a row; of many figures that of all."""
-    of_all = {"idle_latency": "Idle latency, own node", "idle_latency_remote": "Idle latency, farthest node"}
     title = record_title(shown.metric.name) or shown.title
-    return of_all.get(key, title) if len(items) > 1 else title
+    return OF_ALL.get(key, title) if len(items) > 1 else title
 
 
 def _notes(shown: RecordMetric, items: Sequence[RecordMetric], context: Context | None) -> Iterator[str]:

@@ -43,6 +43,7 @@ from calibration.preflight.checks import CHECKS, EXPECTED_STATE
 from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile, profile_names
 from calibration.reference_pages import COMMON_ROLE, with_tables
+from calibration.report.headlines import OF_ALL
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
@@ -397,6 +398,16 @@ def test_a_quoted_message_is_printed_by_the_code(message: str) -> None:
     pattern = r"[^\w…]+".join(rf"(?:{re.escape(word)}|[\w.…]*…[\w.…]*)" for word in told)
     found = (words(match[0]) for match in re.finditer(pattern, code()))
     assert any(2 * sum(map(str.__eq__, told, printed)) >= len(told) for printed in found)
+
+
+def test_the_rows_to_quote_are_those_of_the_headline_table() -> None:
+    table = parsed(DOCS / "guide" / "quote.rst").next_node(nodes.tbody)
+    assert table is not None
+    cells = [row.children[-1].astext().replace("\n", " ") for row in table.findall(nodes.row)]
+    named = {row.strip() for cell in cells for row in cell.split(";") if not cell.startswith(("none", "only"))}
+    records = [row.record.title for kind in registry().values() for row in kind.metric_rows if row.record]
+    assert named
+    assert named - {title.partition(", CPU {")[0] for title in records} - set(OF_ALL.values()) == set()
 
 
 # The site
