@@ -193,7 +193,7 @@ SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     ),
     "a SUT that counts no errors": (
         measured(uncounted),
-        {"No Memory Or Link Errors": "the SUT counts no errors of memory and PCIe links"},
+        {"No Memory Or Link Errors": "the SUT does not count memory or PCIe link errors"},
     ),
     "a SUT alone in its testbed": (unjudged("homogeneity"),
                                    {"SUT Like The Others Of Its Testbed": NOTHING}),
