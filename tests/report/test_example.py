@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example run does not name its machine and keeps its values."""
+"""The example run does not name its machine, keeps its values, and has the page that this version renders."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,15 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import BusyProcess, Load
+from calibration.judge.standing import Standings
+from calibration.report.rendering import render_run
+from calibration.results.layout import REPORT, RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
 from tests.report import example
 from tests.report.report_documents import run_document
 
+SHIPPED = Path(__file__).resolve().parents[2] / "results" / "example"
 CMDLINE = "BOOT_IMAGE=/vmlinuz-6.1.0-lab7 root=UUID=1234-abcd nfsroot=10.30.1.2:/export/lab isolcpus=1-3 quiet"
 SECRETS = ("dut17", "lab7", "1234-abcd", "10.30.1.2", "LabBoard", "backupd", "5d1e4b0e", "/home/Ann", "t3-sut9")
 
@@ -76,3 +82,17 @@ def test_remaining_names_are_reported(secret: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(example, "anonymous", lambda document: document)
     with pytest.raises(InputError, match="lab7"):
         example.main(secret, tmp_path / "example")
+
+
+def test_the_shipped_page_is_the_one_that_is_rendered(tmp_path: Path) -> None:
+    shutil.copy(SHIPPED / RUN, tmp_path)
+    rendered = render_run(tmp_path, Standings()).parent
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        shutil.rmtree(SHIPPED / REPORT)
+        shutil.copytree(rendered, SHIPPED / REPORT)
+    found, shipped = (
+        {path.relative_to(folder): path.read_text(encoding="utf-8") for path in folder.rglob("*.*")}
+        for folder in (rendered, SHIPPED / REPORT)
+    )
+    stale = sorted(str(path) for path in {*found, *shipped} if found.get(path) != shipped.get(path))
+    assert stale == [], "CALIBRATION_BLESS=1 writes them anew"
