@@ -25,7 +25,7 @@ from calibration.base import units
 from calibration.base.model import format_time
 from calibration.base.places import CACHE, SHARE
 from calibration.base.text import visible
-from calibration.judge.words import amount, changed_fact
+from calibration.judge.words import amount, changed_fact, within
 from calibration.measurements import registry
 from calibration.report import composing, filters, parts
 from calibration.report.blocks import Blocks
@@ -87,7 +87,7 @@ def environment() -> BlockEnvironment:
     )
     built.filters.update(functions_of(units) | functions_of(filters))
     built.filters.update(amount=amount, having=having, inner=inner, time=format_time, visible=visible)
-    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES, changed_fact=changed_fact)
+    built.globals.update(functions_of(parts), CAUSES=parts.CAUSES, changed_fact=changed_fact, within=within)
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.j2").module
     return built
