@@ -385,5 +385,5 @@ def _asymmetry(found: Mapping[tuple[int, ...], Estimate]) -> Iterator[Flag]:
         yield flag(
             "ASYMMETRIC",
             f"the two directions of {len(apart)} pairs differ by more than {ASYMMETRY * 100:.0f} %, "
-            f"most CPUs {one} and {two}: by {most * 100:.0f} %",
+            f"worst CPUs {one} and {two}: by {most * 100:.0f} %",
         )

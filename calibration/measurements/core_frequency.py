@@ -368,6 +368,6 @@ def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
             yield flag(
                 "SLOW_CORE",
                 f"{row.name}: {units.numbered('CPU', [point.cpu for point, _ in slow])}, "
-                f"most CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
+                f"worst CPU {worst.cpu} at {worst.frequency_hz.value / 1e9:.3f} GHz where the median of the others is "
                 f"{others / 1e9:.3f} GHz",
             )

@@ -181,7 +181,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             if values.slow:
                 worst = values.slow[0]
                 yield (
-                    f"Slow: {units.plural(len(values.slow), 'core')} of {len(values.points)}, most CPU {worst.cpu}, "
+                    f"Slow: {units.plural(len(values.slow), 'core')} of {len(values.points)}, worst CPU {worst.cpu}, "
                     f"{units.percent(worst.slowdown.value)} above the median of its node."
                 )
             else:
@@ -274,6 +274,6 @@ def _slow_flags(slow: Sequence[SlowCore]) -> Iterator[Flag]:
         worst = slow[0]
         yield flag(
             "SLOW_CORE",
-            f"{units.numbered('CPU', [core.cpu for core in slow])}, most CPU {worst.cpu}: its loads "
+            f"{units.numbered('CPU', [core.cpu for core in slow])}, worst CPU {worst.cpu}: its loads "
             f"from memory take {worst.slowdown.value * 100:.0f} % longer than those of the others of node {worst.node}",
         )
