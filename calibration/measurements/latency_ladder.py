@@ -270,12 +270,15 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
 
     def summary(self, measured: Sequence[LatencyLadderValues]) -> Iterator[str]:
         """Yield where the latency rises at another size than a reported cache's."""
-        for values in measured:
-            for cache in values.comparisons if values.series == "random" else ():
-                if not cache.agrees and cache.found_bytes is not None and cache.reported_bytes:
-                    found, reported = units.size(cache.found_bytes), units.size(cache.reported_bytes)
-                    share = units.percent(cache.found_bytes / cache.reported_bytes)
-                    yield f"Latency rises at {found}, {share} of the {reported} reported for {cache.name}."
+        found = [
+            f"{units.size(cache.found_bytes)} ({units.percent(cache.found_bytes / cache.reported_bytes)} of the "
+            f"{units.size(cache.reported_bytes)} reported for {cache.name})"
+            for values in measured
+            for cache in (values.comparisons if values.series == "random" else ())
+            if not cache.agrees and cache.found_bytes is not None and cache.reported_bytes
+        ]
+        if found:
+            yield f"Latency rises at {', '.join(found)}."
 
     def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
         """Yield the latency of each level and, for other series, that at each curve's largest size."""
