@@ -206,7 +206,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                     ("Volume", "GB"),
                     alt="Volume of one repeat",
                     values=[f"{direction} {', '.join(found)}" for direction, found in sizes.items()],
-                    caption="Of one repeat. Lines that are read only to be written count as read.",
+                    caption="Of one repeat. Write-allocate reads count as read.",
                     measurements=[measurement],
                 )
 

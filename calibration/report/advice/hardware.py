@@ -175,4 +175,4 @@ def _cost_of_distance(evidence: Evidence, near: int, far: int) -> Cost | str:
             low, high = sorted((local.value, remote.value))
             text = f"{what} {units.headline(local)} on node {near}, {units.headline(remote)} from node {far}"
             return Cost(text, f"{local.name}, {remote.name}", 1 - low / high)
-    return evidence.unmeasured("The way between the nodes", "latency_matrix")
+    return evidence.unmeasured("The path between the nodes", "latency_matrix")
