@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH1
 
 USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
        python3 calibration/bootstrap.py test [OPTION ...]          run the tests; without options all, in parallel
-       python3 calibration/bootstrap.py environment DIRECTORY      only make the environment that the tests run in
+       python3 calibration/bootstrap.py environment [DIRECTORY]    only make .venv; in DIRECTORY, that of the tests
 
 Options of calibrate are those of 'calibration run' (see --help there): --profile, -i and others of ansible-playbook.
 Options of test are those of tox, for example '-e unit'."""
@@ -127,14 +127,16 @@ def main(arguments: list[str]) -> None:
     """Make the required environment and replace this process by the task."""
     task, *rest = arguments if arguments[:1] and not arguments[0].startswith("-") else ["calibrate", *arguments]
     asked = rest[:1] in (["-h"], ["--help"])
-    if asked or task not in {"calibrate", "test", "environment"} or (task == "environment" and len(rest) != 1):
+    if asked or task not in {"calibrate", "test", "environment"} or (task == "environment" and len(rest) > 1):
         sys.stderr.write(USAGE + "\n")
         sys.exit(0 if asked else 2)
-    if task == "environment":
+    if task == "environment" and rest:
         environment(CHECKOUT / rest[0], REQUIREMENTS / "test.txt", with_package=False)
         return
-    if task == "calibrate":
+    if task in {"calibrate", "environment"}:
         python = environment(CHECKOUT / ".venv", REQUIREMENTS / "calibrate.txt", with_package=True)
+        if task == "environment":
+            return
         command = [str(python), "-m", "calibration.cli", "run", *rest]
     else:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)

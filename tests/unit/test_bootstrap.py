@@ -3,6 +3,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,32 @@ def test_help_creates_no_environment(arguments: list[str]) -> None:
     assert done.returncode == 0
     assert "usage:" in done.stderr
     assert "making" not in done.stderr
+
+
+def documented() -> set[str]:
+    """Return the options of each start in the read-me and the documentation."""
+    pages = [CHECKOUT / "README.rst", CHECKOUT / "CONTRIBUTING.rst", *(CHECKOUT / "docs").glob("*/*.rst")]
+    command = re.compile(r"^ +python3 calibration/bootstrap\.py\b *([^#\[\n]*)(?:#.*)?$", re.MULTILINE)
+    return {options.strip() for page in pages for options in command.findall(page.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("options", sorted(documented()))
+def test_documented_starts_are_accepted(monkeypatch: pytest.MonkeyPatch, options: str) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(bootstrap, "environment", lambda directory, *_, **__: made.append(directory))
+    monkeypatch.setattr(os, "execv", lambda *_: None)
+    bootstrap.main(options.split())
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(("arguments", "name"), [([], ".venv"), (["other"], "other")])
+def test_an_environment_alone(monkeypatch: pytest.MonkeyPatch, arguments: list[str], name: str) -> None:
+    made: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(
+        bootstrap, "environment", lambda directory, _lock, *, with_package: made.append((directory, with_package))
+    )
+    bootstrap.main(["environment", *arguments])
+    assert made == [(CHECKOUT / name, name == ".venv")]
 
 
 @pytest.mark.parametrize(("options", "parallel"), [([], True), (["-m", "wider"], True), (["-e", "unit"], False)])
