@@ -3,6 +3,7 @@
 
 import csv
 import gzip
+import shutil
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from calibration.base.errors import InputError
 from calibration.base.files import able_to
 from calibration.demo.nights import Change, MadeSut, Template, accept, write
+from calibration.results.index import index_of
 from calibration.results.model import RunDocument
 
 Base = Literal["server", "lost_module"]
@@ -21,6 +23,9 @@ Base = Literal["server", "lost_module"]
 BASES: Final[tuple[Base, ...]] = get_args(Base)
 
 DOCUMENTS: Final = Path(__file__).parent
+
+PARTIAL: Final = ".partial"
+"""Folder of a lab that is being written."""
 
 FIRST_NIGHT: Final = date(2026, 6, 1)
 NIGHTS: Final = 30
@@ -78,17 +83,28 @@ def suts() -> Iterator[MadeSut]:
 def write_demo(directory: Path) -> str:
     """Write the lab into *directory*: runs, baselines and throughput. Return how many.
 
-    Raises ``InputError`` if it is not an empty directory, ``EnvironmentLacksError`` if it cannot be written.
+    What is not finished stays in a hidden folder of *directory*, where no command looks for runs, and which the next
+    start replaces. Raises ``InputError`` if *directory* is not empty, ``EnvironmentLacksError`` if it is not writable.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    partial = directory / PARTIAL
+    if directory.exists() and (not directory.is_dir() or any(path != partial for path in directory.iterdir())):
         raise InputError(f"{directory} is not an empty directory")
-    with able_to(f"write {directory}"):
-        directory.mkdir(parents=True, exist_ok=True)
-        lab = list(suts())
-        templates: dict[str, Template] = {base: Template(base_document(base)) for base in BASES}
-        write(directory, lab, templates, FIRST_NIGHT)
-        accept(directory, lab, FIRST_NIGHT, by="demo", reason="thirteen made nights")
-        _write_throughput(directory / THROUGHPUT, lab)
+    lab = list(suts())
+    with able_to(f"write {directory}", ". Give a directory that you may write, with 200 MB free"):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            templates: dict[str, Template] = {base: Template(base_document(base)) for base in BASES}
+            write(partial, lab, templates, FIRST_NIGHT)
+            accept(partial, lab, FIRST_NIGHT, by="demo", reason="thirteen made nights")
+            _write_throughput(partial / THROUGHPUT, lab)
+            for path in sorted(partial.iterdir()):
+                path.rename(directory / path.name)
+            shutil.rmtree(index_of(directory), ignore_errors=True)
+            index_of(partial).rename(index_of(directory))  # of the runs just moved; to read them again takes longest
+        finally:
+            for folder in (partial, index_of(partial)):
+                shutil.rmtree(folder, ignore_errors=True)
     return f"{len(SUTS)} testbeds, {len(lab)} SUTs, {sum(len(sut.nights) for sut in lab)} runs"
 
 

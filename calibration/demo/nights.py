@@ -4,10 +4,8 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
 from math import log
 from pathlib import Path
 from typing import Any, Final
@@ -128,8 +126,8 @@ class MadeSut:
 
 def write(results: Path, suts: Sequence[MadeSut], templates: Mapping[str, Template], first: date) -> None:
     """Write the runs of *suts* into *results*; night 0 is that of *first*, the first template that of most nights."""
-    with ProcessPoolExecutor() as workers:
-        list(workers.map(partial(_write_sut, results, templates, first), range(len(suts)), suts))
+    for number, sut in enumerate(suts):
+        _write_sut(results, templates, first, number, sut)
 
 
 def accept(results: Path, suts: Sequence[MadeSut], first: date, *, by: str, reason: str) -> None:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lab of ``calibration demo``, and the tutorial that goes through it."""
 
+import errno
 import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from calibration.base.commandline import calibration_command
-from calibration.base.errors import GOOD, VERDICT_FAILED
+from calibration.base.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED
 from calibration.demo.lab import (
     BASES,
     FAILING,
@@ -67,6 +69,50 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     ended = calibration("demo", tmp_path)
     assert (ended.code, ended.said) == (2, f"calibration: {tmp_path} is not an empty directory\n")
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+@pytest.fixture(name="one_sut")
+def _one_sut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the lab be one SUT, and keep the index of results in the test's directory."""
+    (sut,) = (sut for sut in suts() if (sut.testbed, sut.name) == FAILING)
+    monkeypatch.setattr("calibration.demo.lab.suts", lambda: iter([sut]))
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "cache")
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.usefixtures("one_sut")
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [(KeyboardInterrupt(), INTERRUPTED, "interrupted"), (FULL, ENVIRONMENT, "lab: No space left on device. Give a")],
+)
+def test_an_unfinished_lab_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException, code: int, said: str
+) -> None:
+    monkeypatch.setattr("calibration.demo.lab.accept", Mock(side_effect=end))
+    ended = calibration("demo", tmp_path / "lab")
+    assert ended.code == code
+    assert said in ended.said
+    assert "\n" not in ended.said.strip()
+    assert not [*(tmp_path / "lab").iterdir()]
+
+
+@pytest.mark.usefixtures("one_sut")
+def test_a_lab_whose_writer_was_killed_is_no_lab_and_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = tmp_path / "lab"
+    with monkeypatch.context() as killed:
+        killed.setattr("calibration.demo.lab.accept", Mock(side_effect=KeyboardInterrupt))
+        killed.setattr("shutil.rmtree", Mock())
+        calibration("demo", lab)
+    assert [*lab.rglob("run.json")]
+    assert calibration("judge", "--results", lab) == (BAD_INPUT, f"calibration: no run to judge below {lab}\n")
+    assert calibration("demo", lab).code == GOOD
+    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv"}
+    monkeypatch.setattr("calibration.results.index._line", Mock(side_effect=AssertionError("read again")))
+    assert calibration("judge", "--results", lab).code == VERDICT_FAILED
 
 
 def test_a_lab_is_made_the_same_each_time_and_says_that_it_is_made(tmp_path: Path) -> None:
