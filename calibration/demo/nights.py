@@ -146,8 +146,9 @@ def _write_sut(results: Path, templates: Mapping[str, Template], first: date, nu
     kinds, chance = templates[usual].kinds, np.random.default_rng(number)
     deviations = [next(size for pattern, size in DEVIATIONS.items() if re.fullmatch(pattern, kind)) for kind in kinds]
     level = chance.normal(scale=BETWEEN_SUTS, size=len(kinds))
+    first_of_kind = [kinds.index(kind) for kind in kinds]  # a kind varies as a whole: its worst CPU remains the worst
     for night in sut.nights:
-        logarithms = level + chance.normal(scale=deviations)
+        logarithms = (level + chance.normal(scale=deviations))[first_of_kind]
         template, run_id = usual, sut.run_id(first, night)
         texts = {"@id@": run_id, "@testbed@": sut.testbed, "@sut@": sut.name, **sut.texts}
         texts["@day@"] = f"{first + timedelta(days=night)}"

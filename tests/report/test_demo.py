@@ -131,6 +131,20 @@ def test_a_lab_is_made_the_same_each_time_and_says_that_it_is_made(tmp_path: Pat
     assert "made by calibration demo" in to_rst(render(stored).blocks)
 
 
+def test_a_headline_of_the_worst_cpu_is_of_the_worst_cpu(tmp_path: Path) -> None:
+    (sut,) = (sut for sut in suts() if (sut.testbed, sut.name) == FAILING)
+    write(tmp_path, [sut], {base: Template(base_document(base)) for base in BASES}, FIRST_NIGHT)
+    for run in tmp_path.glob("*/*/*/run.json"):
+        document = open_run(run).document
+        lost = {
+            verdict.name: verdict.metric.value
+            for verdict in document.verdicts
+            if verdict.name.endswith("lost_fraction") and verdict.metric is not None
+        }
+        (headline,) = (item.metric for item in document.record if item.metric.name in lost)
+        assert headline.value == max(lost.values())
+
+
 def test_pictures_of_the_home_page_are_small() -> None:
     home = (DOCS / "index.rst").read_text(encoding="utf-8")
     for name in PICTURES:
