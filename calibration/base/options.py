@@ -21,6 +21,18 @@ results_option = click.option(
 )
 
 
+def output_option(description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option ``--output`` of a command that prints; None and ``-`` are standard output."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        callback=lambda _context, _option, path: None if path == Path("-") else path,
+        metavar="FILE",
+        help=description,
+    )
+
+
 class SectionedCommand(click.Command):
     """A command whose --help groups the options by the sections of their classes (``SectionOption``)."""
 

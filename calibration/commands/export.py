@@ -11,7 +11,7 @@ from typing import Final, Literal, TextIO
 import click
 
 from calibration.base.files import able_to, replacing
-from calibration.base.options import results_option_or_argument
+from calibration.base.options import output_option, results_option_or_argument
 from calibration.base.text import visible
 
 MAX_LEFT_OUT: Final = 20
@@ -21,13 +21,7 @@ MAX_LEFT_OUT: Final = 20
 @click.command("export", epilog="Example: calibration export openmetrics -o /var/lib/node_exporter/calibration.prom")
 @click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet"]))
 @results_option_or_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="File to replace when the export is complete. Default: standard output, except for parquet.",
-)
+@output_option("File to replace when the export is complete. Default: standard output, except for parquet.")
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),

@@ -10,7 +10,7 @@ import click
 
 from calibration.base.errors import VERDICT_FAILED, InputError
 from calibration.base.files import able_to, write_whole
-from calibration.base.options import results_option, results_option_or_argument
+from calibration.base.options import output_option, results_option, results_option_or_argument
 from calibration.results.find import find_run
 
 
@@ -22,13 +22,7 @@ from calibration.results.find import find_run
 @click.option("--json", "form", flag_value="json", help="Print every metric as JSON.")
 @click.option("--rst", "form", flag_value="rst", help="Print the comparison as reStructuredText.")
 @click.option("--html", "form", flag_value="html", help="Print it as a page in one file, to be attached to a ticket.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write to this file, with --json, --rst or --html.",
-)
+@output_option("Write to this file, with --json, --rst or --html.")
 def compare_command(
     first: str, second: str, *, results: Path, everything: bool, form: str | None, output: Path | None
 ) -> None:

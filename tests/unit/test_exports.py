@@ -446,6 +446,15 @@ def test_a_file_that_cannot_be_written_stays(
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_dash_is_standard_output(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = str(next(results.glob("*/*/*/run.json")).parent)
+    for words in (["export", "influx", "--results", results], ["compare", run, run, "--json"]):
+        assert called(*words, "-o", "-").stdout == called(*words).stdout
+    assert "parquet needs -o FILE" in called("export", "parquet", "--results", results, "-o", "-").stderr
+    assert not (tmp_path / "-").exists()
+
+
 def test_wrong_options_are_refused(results: Path) -> None:
     assert "parquet needs -o FILE" in called("export", "parquet", "--results", results).stderr
     refused = called("export", "openmetrics", "--results", results, "--since", "2026-01-30")
