@@ -10,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.base.errors import EnvironmentLacksError
 from calibration.judge.answer import Answer, answer_of
 from calibration.judge.causes import fact_of
 from calibration.judge.judged import JudgedNights
@@ -49,7 +48,7 @@ class Standings:
     def of(self, run: Path, document: RunDocument) -> Standing | None:
         """Return the standing of *document*, that of the *run* directory; ``None`` for an import.
 
-        A run outside of a directory of results, or whose index cannot be written, is judged alone.
+        A run outside of a directory of results is judged alone. Raises like ``read_history``.
         """
         if document.imported is not None:
             return None
@@ -63,10 +62,7 @@ class Standings:
         results, night = directory.parents[2], night_of(named.id) or named.started_at.date()
         key = (results, named.testbed, None if self._peers else named.sut, night)
         if key not in self._read:
-            try:
-                self._read = {key: judge_testbed(results, named.testbed, sut=key[2], night=night)}
-            except EnvironmentLacksError:
-                return judge_alone(document)
+            self._read = {key: judge_testbed(results, named.testbed, sut=key[2], night=night)}
         nights = self._read[key]
         known = nights.night == night and (named.testbed, named.sut) in nights.of_sut
         return nights if known else judge_alone(document)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.base.commandline import calibration_command
+from calibration.base.errors import EnvironmentLacksError
 from calibration.cli import calibration
 from calibration.judge.answer import labelled
 from calibration.judge.run import judge_run
@@ -160,6 +161,17 @@ def test_a_terminal_has_colours_and_no_color_has_none(monkeypatch: pytest.Monkey
     assert "\x1b[1;31m✗ " in shown(failed, monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "31m" not in shown(failed, monkeypatch)
+
+
+def test_without_the_other_nights_there_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = store(run_document(names=("idle_latency",)), tmp_path / "results")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "file")
+    for words in (["show"], ["report"], ["report", "--text"]):
+        ended = CliRunner().invoke(calibration, [*words, str(run)])
+        assert isinstance(ended.exception, EnvironmentLacksError)
+        assert "CALIBRATION_CACHE_DIR" in str(ended.exception)
+        assert ended.output == ""
 
 
 def test_the_command_takes_the_newest_run(tmp_path: Path) -> None:
