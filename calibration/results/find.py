@@ -88,8 +88,8 @@ def _newest(results: Path, suts: Sequence[str]) -> Path:
 
 
 def _runs(results: Path, sut: str) -> list[str]:
-    """Return the runs of *sut* with a document."""
-    return [run for run in _within(results / sut) if (results / sut / run / RUN).is_file()]
+    """Return the runs of *sut* with a document, newest first."""
+    return [run for run in sorted(_within(results / sut), reverse=True) if (results / sut / run / RUN).is_file()]
 
 
 def _within(parent: Path) -> list[str]:

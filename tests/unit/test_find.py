@@ -53,7 +53,7 @@ def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None,
     ("t2", "ambiguous SUT 't2': t2/b, t2/c"),
     ("t1/a11", "unknown SUT 't1/a11', did you mean t1/a1 or t1/a10?"),
     ("zz", "unknown SUT 'zz', expected a1, a10, b, c"),
-    ("t1/a1/2026", "ambiguous run of t1/a1 '2026': "),
+    ("t1/a1/2026", "ambiguous run of t1/a1 '2026': 20260102T000000Z-0002, 20260101T000000Z-0001"),
     ("20260101", "ambiguous run '20260101': t1/a1/20260101T000000Z-0001, t1/a10/20260101T000000Z-0001"),
     ("/nowhere/at/all", "cannot read the directory /nowhere/at/all"),
 ])  # fmt: skip
