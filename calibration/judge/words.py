@@ -67,12 +67,17 @@ MAX_FACT: Final = 40
 
 
 def changed_fact(before: str | None, after: str | None) -> str:
-    """Return a fact before and after; of long ones only the parts that differ, or of long parts the words."""
+    """Return a fact before and after; of long ones only the parts that differ, or of long parts the words.
+
+    What has little in common is not shortened: without the common words its parts could not be read.
+    """
     old, new = (("unknown" if item is None else item) for item in (before, after))
     for between in ("; ", " "):
-        if max(len(old), len(new)) > MAX_FACT:
-            one, other = old.split(between), new.split(between)
-            old, new = (between.join(_gone(*parts)) or "none" for parts in ((one, other), (other, one)))
+        one, other = old.split(between), new.split(between)
+        common = (Counter(one) & Counter(other)).total()
+        if max(len(old), len(new)) > MAX_FACT and 2 * common >= max(len(one), len(other)):
+            shorter = (between.join(_gone(*parts)).rstrip(",;") for parts in ((one, other), (other, one)))
+            old, new = (text or "none" for text in shorter)
     return f"{_cut(old)} -> {_cut(new)}"
 
 

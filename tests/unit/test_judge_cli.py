@@ -285,6 +285,11 @@ def test_amounts_have_units() -> None:
     memory = "; ".join(f"{node}: 128 GiB" for node in range(8))
     assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "1: 128 GiB -> 1: 96 GiB"
     assert changed_fact(None, "2.2") == "unknown -> 2.2"
+    assert changed_fact(memory, "0: 10.0 GiB") == f"{memory[:80]}... -> 0: 10.0 GiB"
+    isolated = "1-7,9-15,17-23,25-31 (tickless: 1-7,9-15,17-23,25-31)"
+    assert changed_fact(isolated, "none (tickless: none)") == f"{isolated} -> none (tickless: none)"
+    processor = "Demo Processor 8416, GenuineIntel, family 6, model 143"
+    assert changed_fact(processor, processor.replace("8416", "9116")) == "8416 -> 9116"
 
 
 # trend
