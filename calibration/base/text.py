@@ -54,6 +54,11 @@ def message(text: str) -> str:
     return "\n".join([first, *(f"  {line}" for line in rest)])
 
 
+def sentence_case(text: str) -> str:
+    """Return *text* with a capital first letter; ``str.capitalize`` would write "Cpu"."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def cut(text: str, columns: int) -> str:
     """Return *text* cut to *columns*, with a mark if it was cut."""
     return text if len(text) <= columns else f"{text[: columns - 1]}…"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from calibration.base.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
 from calibration.base.cpulists import format_cpulist
 from calibration.base.grouping import grouped
-from calibration.base.text import some_of
+from calibration.base.text import sentence_case, some_of
 from calibration.base.units import plural, size
 
 if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
@@ -591,7 +591,7 @@ def shown(context: Context) -> Iterator[tuple[str, str | None]]:
     for fact in FACTS:
         text = None if fact.shown == "never" else fact.read(context)
         if fact.shown == "always" or text not in (None, NONE):
-            yield fact.label or f"{fact.name[0].upper()}{fact.name[1:]}", text
+            yield fact.label or sentence_case(fact.name), text
 
 
 def text_of(name: str, context: Context) -> str | None:

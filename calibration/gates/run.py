@@ -13,7 +13,7 @@ import click
 
 from calibration.base.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.base.grouping import grouped
-from calibration.base.text import cut, some_of, visible
+from calibration.base.text import cut, sentence_case, some_of, visible
 from calibration.base.units import plural
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ def may_we_test(answers: Iterable["Answer"], tested: Iterable[GateOutcome]) -> s
     )
     parts = [f"{word}: {some_of(may[word], MAX_NAMES)}" for word in ("no", "unknown") if word in may]
     parts += [f"yes: {plural(len(may['yes']), 'SUT')}"] if "yes" in may else []
-    text = "; ".join(parts)
-    return f"May we test? {text[:1].upper()}{text[1:]}"
+    return f"May we test? {sentence_case('; '.join(parts))}"
 
 
 def _print_alike(title: str, tested: list[GateOutcome]) -> None:

@@ -12,6 +12,7 @@ from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, combined, estimate
+from calibration.base.text import sentence_case
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
@@ -265,7 +266,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             slowest, middle = row.points[0], combined([point.frequency_hz for point in row.points], median, "Hz")
             shown = units.frequency(row.median_hz) if middle is None else units.headline(middle)
             yield (
-                f"{row.name.capitalize()}: median {shown}, slowest CPU {slowest.cpu} "
+                f"{sentence_case(row.name)}: median {shown}, slowest CPU {slowest.cpu} "
                 f"{(1 - slowest.frequency_hz.value / row.median_hz) * 100:.2f} % below."
             )
 

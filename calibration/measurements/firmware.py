@@ -13,6 +13,7 @@ from calibration.base.errors import InputError
 from calibration.base.grouping import of_known
 from calibration.base.model import Model, shared_fields
 from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
+from calibration.base.text import sentence_case
 from calibration.base.validity import Flag, flag
 from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.evidence import missing_parts
@@ -186,7 +187,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             if headline is None or rate is None or values.observed_s is None:
                 yield f"Hardware latency not measured: {values.refused}."
                 continue
-            yield f"{headline.capitalize()}."
+            yield f"{sentence_case(headline)}."
             ends = units.measured_interval(rate.interval, "per hour")
             gap, confidence = units.exact_time_ns(values.threshold_ns or 0.0), units.percent(POISSON_CONFIDENCE)
             if values.gaps:

@@ -16,6 +16,7 @@ from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.grouping import grouped
 from calibration.base.statistics import Estimate, estimate
+from calibration.base.text import sentence_case
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
 from calibration.context.model import Context
@@ -285,9 +286,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         for level in values.levels:
             if level.name.startswith(UNNAMED):
                 continue  # its name contains its size, which varies from run to run, so it cannot be compared
-            yield self.metric(
-                f"{level.name}.latency_ns", f"{level.name[0].upper()}{level.name[1:]} latency", level.latency_ns
-            )
+            yield self.metric(f"{level.name}.latency_ns", f"{sentence_case(level.name)} latency", level.latency_ns)
         if values.series == "random":
             return
         largest = sorted(values.points, key=lambda point: point.size_bytes)

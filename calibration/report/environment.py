@@ -24,7 +24,7 @@ from jinja2.filters import make_attrgetter
 from calibration.base import units
 from calibration.base.model import format_time
 from calibration.base.places import CACHE, SHARE
-from calibration.base.text import visible
+from calibration.base.text import sentence_case, visible
 from calibration.judge.words import amount, changed_fact, within
 from calibration.measurements import registry
 from calibration.report import composing, filters, parts
@@ -86,7 +86,8 @@ def environment() -> BlockEnvironment:
         optimized=False,  # no constant folding of filters: they change independently of their templates
     )
     built.filters.update(functions_of(units) | functions_of(filters))
-    built.filters.update(amount=amount, having=having, inner=inner, time=format_time, visible=visible)
+    built.filters.update(amount=amount, having=having, inner=inner, sentence_case=sentence_case)
+    built.filters.update(time=format_time, visible=visible)
     built.globals.update(functions_of(parts), CAUSES=parts.CAUSES, changed_fact=changed_fact, within=within)
     for name in SHARED:
         built.globals[name] = built.get_template(f"macros/{name}.j2").module

@@ -32,11 +32,6 @@ class Column(NamedTuple):
     title: str
 
     @property
-    def heading(self) -> str:
-        """The title at the start of a line."""
-        return self.title[0].upper() + self.title[1:]
-
-    @property
     def page(self) -> str:
         """The page of its trends, in the folder of a testbed."""
         return f"{self.code.lower()}.html"
