@@ -5,8 +5,8 @@
 architectures, built from the sources there.
 """
 
-import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
@@ -20,21 +20,22 @@ PACKAGES = ["calibration", *(f"calibration.{name}" for name in find_namespace_pa
 
 
 class BuildPackage(build_py):
-    """Builds the package from nothing that an earlier build left, with sutprobe."""
+    """Builds the package with sutprobe."""
 
     def run(self) -> None:
         """Fill the build directory; an editable checkout builds sutprobe when it needs it."""
         if self.editable_mode:
             super().run()
             return
-        shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         pack(Path(self.build_lib) / "calibration" / "probe")
 
 
-setup(
-    packages=[*PACKAGES, "calibration.share"],
-    package_dir={"calibration.share": "."},
-    cmdclass={"build_py": BuildPackage},
-    script_name="setup.py",  # keeps this file out of the package whose directory it is in
-)
+with tempfile.TemporaryDirectory(prefix="calibration-build-") as work:  # nothing is left in the checkout, or taken
+    setup(
+        packages=[*PACKAGES, "calibration.share"],
+        package_dir={"calibration.share": "."},
+        cmdclass={"build_py": BuildPackage},
+        script_name="setup.py",  # keeps this file out of the package whose directory it is in
+        options={"build": {"build_base": work}, "egg_info": {"egg_base": work}},
+    )

@@ -38,6 +38,12 @@ def test_the_wheel_has_the_package_with_sutprobe_and_the_shared_directories(whee
     assert found == wanted | built | {"calibration/share/ansible.cfg"}
 
 
+def test_a_build_leaves_nothing_in_the_checkout(wheel: Path) -> None:
+    source = wheel.parent.parent
+    assert not [*source.glob("*.egg-info")]
+    assert [path.name for path in source.glob("build/**/*") if path.is_file()] == ["old.py"], "what was there before"
+
+
 def test_the_containers_wheel_is_the_same_bit_for_bit(wheel: Path, tmp_path: Path) -> None:
     """From another directory, through a source distribution as with ``python -m build``, in the tests' environment."""
     checkout, source = copy_checkout(tmp_path / "checkout"), tmp_path / "image" / "source"
