@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from calibration.base.commandline import calibration_command, near
 from calibration.base.errors import InputError
 from calibration.base.names import not_one, pick
-from calibration.results.layout import REFERENCES, RUN, directories
+from calibration.results.layout import RECORDS, REFERENCES, RUN, directories
 from calibration.results.nights import misdated, night_of
 
 RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
@@ -46,6 +47,10 @@ def find_run(results: Path, given: str | None = None) -> Path:
     path = Path(given)
     if path.is_file() or (path / RUN).is_file():
         return path
+    for directory in (path, results / given):
+        if (directory / RECORDS).is_file() and not (directory / RUN).exists():
+            command = calibration_command("assemble", near(directory), "--interrupted")
+            raise InputError(f"{directory} is not a finished run; if nothing continues it: {command}")
     if path.is_absolute() or (path.is_dir() and any(path.glob(f"*/{RUN}"))):
         return _newest(path.parent, [path.name])
     if (results / given.partition("/")[0] / RUN).is_file():

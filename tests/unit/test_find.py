@@ -47,6 +47,19 @@ def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None,
     assert find_run(results, given) == results / found
 
 
+def test_an_unfinished_run_is_not_an_unknown_one(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Path("t1/a1/20260104T000000Z-0004")
+    (results / run).mkdir()
+    (results / run / "records.jsonl").touch()
+    for given in (str(run), str(results / run)):
+        with pytest.raises(InputError, match=rf"{run} is not a finished run; .* assemble \S+{run} --interrupted"):
+            find_run(results, given)
+    monkeypatch.chdir(results)
+    with pytest.raises(InputError, match=f"^{run} is not a finished run"):
+        find_run(Path("elsewhere"), str(run))
+    assert find_run(results, "t1/a1").name == "20260102T000000Z-0002"
+
+
 @pytest.mark.parametrize(("given", "message"), [
     ("b", "ambiguous SUT 'b': t10/b, t2/b"),
     ("a", "ambiguous SUT 'a': t1/a1, t1/a10"),
