@@ -138,6 +138,7 @@ def time_line(
 def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[Bar]) -> Chart:
     """Return the share of the time that each cause took, as one bar per CPU."""
     bars = [bar._replace(parts=_seen(bar.parts)) for bar in bars]
+    totals = [units.percent(sum(share for _, share in bar.parts)) for bar in bars]
     left = 18 + int(6.4 * max(len(bar.label) for bar in bars))
     legend = _legend(cause for bar in bars for cause, _ in bar.parts)
     frame = Frame(
@@ -146,17 +147,17 @@ def lost_time(name: str, measurements: Sequence[Measured[Any]], bars: Sequence[B
         legend=legend,
         measurements=measurements,
         left=left,
-        right=60,
+        right=16 + int(6.4 * max(map(len, totals))),
     )
     rows: list[Json] = []
     ends: list[Json] = []
-    for bar in bars:
+    for bar, total in zip(bars, totals, strict=True):
         end = 0.0
         for cause, share in sorted(bar.parts, key=lambda part: legend.index(part[0])):
             row = {"g": bar.label, "s": cause, "l": rounded(100 * end), "h": rounded(100 * (end + share))}
             rows.append(row | {"t": units.percent(share)})
             end += share
-        ends.append({"g": bar.label, "h": rounded(100 * end), "t": units.percent(end)})
+        ends.append({"g": bar.label, "h": rounded(100 * end), "t": total})
     x = Scale(0.0, max(row["h"] for row in ends), frame.plot[0]).channel("h", "Share of CPU time lost, %", ticks=3)
     y = base.named_rows("g", [bar.label for bar in bars], paddingInner=0.35, paddingOuter=0.15)
     tooltip = base.tips(g="on", s="cause", t="lost")

@@ -3,16 +3,19 @@
 
 import copy
 import json
+import re
 
 import pytest
 from docutils import nodes
 
+from calibration.charts.interruptions import Bar, lost_time
 from calibration.context.loader import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.measurements.sut import Sut
 from calibration.report.osnoise import class_share
+from calibration.report.pictures import picture
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
 from calibration.sutprobe.tracing import GapCause, NoiseClass, NoiseName, Traced, TracedGap
@@ -87,6 +90,15 @@ def test_the_panel_says_who_did_it_and_leads_to_the_change() -> None:
     (link,) = row.findall(nodes.reference)
     assert link.astext() == "Move interrupts off isolated CPUs"
     assert any(link["refid"] in target["ids"] for target in tree.findall() if isinstance(target, nodes.Element))
+
+
+def test_the_total_beside_a_bar_is_not_cut() -> None:
+    chart = lost_time("lost", [], [Bar("CPU 1", [("unknown", 0.2)]), Bar("CPU 2", [("unknown", 8.1e-6)])])
+    svg = picture(chart)
+    (at,) = re.findall(r'<text text-anchor="start" transform="translate\(([\d.]+),[^>]*>20 %', svg)
+    assert "0.00081 %" in svg
+    free = chart.spec["width"] + chart.spec["padding"]["right"] - float(at)
+    assert free >= 6.4 * len("0.00081 %")
 
 
 def test_without_a_trace_the_panel_says_how_to_get_causes() -> None:
