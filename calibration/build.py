@@ -25,7 +25,7 @@ from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.base.files import locked, read_given
+from calibration.base.files import able_to, locked, read_given, write_whole
 from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
@@ -317,7 +317,7 @@ def collection(directory: Path) -> Path:
     """Build the Ansible collection into *directory*, and return the path of the tarball.
 
     Raises:
-        EnvironmentLacksError: ansible-galaxy failed, with its output.
+        EnvironmentLacksError: ansible-galaxy failed, with its output, or *directory* cannot be written.
 
     """
     with tempfile.TemporaryDirectory() as temporary:
@@ -334,13 +334,16 @@ def collection(directory: Path) -> Path:
                 "galaxy",
                 "collection",
                 "build",
-                "--force",
                 "--output-path",
-                str(directory.absolute()),
+                temporary,
             ],
             staged,
         )
-    return Path(output.rpartition(" at ")[2].strip())
+        made = Path(output.rpartition(" at ")[2].strip())
+        with able_to(f"write to {directory}"):
+            directory.mkdir(parents=True, exist_ok=True)
+            write_whole(directory / made.name, made.read_bytes())
+    return directory.absolute() / made.name
 
 
 STUB: Final = '''# SPDX-License-Identifier: Apache-2.0

@@ -113,7 +113,8 @@ def write_parquet(results: Path, path: Path) -> int:
                 [str(written)],
             ).fetchone() or (0,)
     except (duckdb.Error, OSError) as error:
-        raise EnvironmentLacksError(f"cannot write {path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise EnvironmentLacksError(f"cannot write {path}: {reason}") from error
     return int(rows)
 
 

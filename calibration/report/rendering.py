@@ -35,7 +35,7 @@ def render_run(run_dir: Path, standings: Standings) -> Path:
     stored, target = stored_run(run_dir / RUN), run_dir / REPORT
     page = rendered(stored, standings)
     data_of(stored)  # for the site
-    with able_to(f"write the page to {target}", ". The old page is kept; free some space"):
+    with able_to(f"write the page to {target}", ". The old page is kept; free some space, or get write access"):
         _replace(target, {PAGE: to_rst(page.blocks), **page.figures})
     return target / PAGE
 

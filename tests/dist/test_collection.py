@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from calibration import __version__
+from calibration.base.errors import ENVIRONMENT
 from tests.ansible.support import ROOT, TINY
+from tests.command import calibration
 from tests.dist.conftest import Installed, only, run
 
 PLAY = [
@@ -37,6 +39,12 @@ def with_collection(installed: Installed, tmp_path: Path) -> Installed:
     installed("calibration", "collection", tmp_path / "built")
     installed("ansible-galaxy", "collection", "install", only(tmp_path / "built", "*.tar.gz"))
     return installed
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = calibration("collection", tmp_path / "file" / "built")
+    assert ended == (ENVIRONMENT, f"calibration: cannot write to {tmp_path}/file/built: Not a directory\n")
 
 
 def test_the_tarball_has_the_whole_collection_and_nothing_else(installed: Installed, tmp_path: Path) -> None:

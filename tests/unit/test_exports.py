@@ -446,6 +446,13 @@ def test_a_file_that_cannot_be_written_stays(
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("form", ["openmetrics", "influx", "parquet"])
+def test_a_file_in_a_missing_directory_is_one_line(results: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "missing" / "x"
+    ended = called("export", form, "--results", results, "-o", path)
+    assert str(ended.exception) == f"cannot write {path}: No such file or directory"
+
+
 def test_a_dash_is_standard_output(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = str(next(results.glob("*/*/*/run.json")).parent)
