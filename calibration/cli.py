@@ -200,7 +200,7 @@ def runner_command(output: Path) -> None:
     On the SUT, `python3 OUTPUT capture FILE` writes what `calibration plan FILE --json` makes a plan from, and
     `python3 OUTPUT plan.json` runs it; `calibration assemble` makes the run document of what that leaves.
     """
-    from calibration.base.files import write_whole  # noqa: PLC0415
+    from calibration.base.files import able_to, write_whole  # noqa: PLC0415
     from calibration.build import TARGETS, build  # noqa: PLC0415 - only needed here
     from calibration.runner.bundle import packed, sources  # noqa: PLC0415
 
@@ -209,7 +209,8 @@ def runner_command(output: Path) -> None:
         for target in TARGETS
         for path in (build(target).path, build(target).path.with_name("build.json"))
     }
-    write_whole(output, packed({**sources(), **programs}))
+    with able_to(f"write {output}"):
+        write_whole(output, packed({**sources(), **programs}))
 
 
 @click.command("collection", epilog="Example: calibration collection dist")

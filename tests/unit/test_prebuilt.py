@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from calibration.base.errors import InputError
+from calibration.base.errors import ENVIRONMENT, InputError
 from calibration.build import prebuilt
+from tests.command import calibration
 
 PROGRAM = b"#!/bin/sh\n"
 
@@ -65,3 +66,10 @@ def test_names_the_missing_file(tmp_path: Path, name: str) -> None:
     (kept(tmp_path) / "x86_64" / name).unlink()
     with pytest.raises(InputError, match=name):
         prebuilt(tmp_path, "x86_64")
+
+
+def test_a_runner_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.build.build", lambda _: prebuilt(kept(tmp_path), "x86_64"))
+    output = tmp_path / "missing" / "runner.pyz"
+    ended = calibration("runner", output)
+    assert ended == (ENVIRONMENT, f"calibration: cannot write {output}: No such file or directory\n")
