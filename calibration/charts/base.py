@@ -32,6 +32,7 @@ DARK: Final = dict(zip((*THEME, *COLOURS), (*THEME_ON_DARK, *COLOURS_ON_DARK), s
 """Dark replacement of each colour of the theme; all colours differ, so that text can be replaced."""
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 2], [4, 4])
+MAX_NAMES: Final = 2 * len(COLOURS)  # a legend with more names is larger than its chart, and left out
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 """Fonts with equal metrics: the renderer measures text with the last, whatever the reader has."""
@@ -297,7 +298,7 @@ class Frame:
     """The size of a chart in px, with its axes; a *legend* of several names adds to its height."""
 
     width: int
-    base_height: int = 320
+    base_height: int = 240
     legend: Sequence[str] = ()
     measurements: Sequence[Measured[Any]] = ()
     left: int = LEFT
@@ -312,7 +313,7 @@ class Frame:
     @property
     def columns(self) -> tuple[int, float]:
         """Number of columns of the legend, and width of each in px."""
-        if len(self.legend) < 2:
+        if not 2 <= len(self.legend) <= MAX_NAMES:
             return 0, 0.0
         px = legend_px(self.legend)
         return max(1, min(len(self.legend), int((self.width - LEFT) // px))), px

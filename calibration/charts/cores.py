@@ -19,7 +19,6 @@ MAX_NUMBERED_COLUMNS = 16  # most columns of a matrix with numbers in its cells
 MAX_CPU_ROWS = 24  # most CPUs with a row each
 MAX_BLOCKS = 40  # with more last-level caches, or if most of their pairs were not measured, blocks are nodes
 MIN_FREQUENCY_RANGE = 0.02  # least range of a strip of clocks to both sides of the median, as a share
-MAX_HALF_PLACES = 64  # more places take the width of a page
 MAX_PLACES = 128  # most places of a strip; beyond, one place is several CPUs
 
 
@@ -151,7 +150,7 @@ def deviations_chart(
     shown = {base.label(name): row for name, row in clocks.items()}
     rows = [found for name, row in shown.items() for found in _deviations(name, *row, places)]
     frame = Frame(
-        base.fitting(WIDE if len(places) > MAX_HALF_PLACES else HALF, shown),
+        base.fitting(HALF, shown),
         220,
         legend=list(shown),
         measurements=[measurement],

@@ -61,7 +61,7 @@ def gaps_chart(
         for label, points in lines.items()
         for length, rate in [*points[: -1 : max(1, ceil(len(points) / MAX_POINTS))], *points[-1:]]
     ]
-    frame = Frame(width, 218 if many else 320, legend=list(lines), measurements=measurements)
+    frame = Frame(width, 218 if many else 240, legend=list(lines), measurements=measurements)
     across = Scale(*ends_ns, frame.plot[0], log=True)
     up = Scale(min(rates) / 1.5, max(*rates, min(rates) * 10) * 2, frame.plot[1], log=True, up=True)
     lengths = across.channel("x", "Length of the interruption", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)

@@ -17,7 +17,8 @@ from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 MAX_HALF_COLUMNS = 8  # more columns take the width of a page
 MAX_WIDE_COLUMNS = 4  # most columns whose cells are wider than high
 MIN_INTERVAL_PX = 52  # least width of a cell that shows the interval as well
-MAX_CELL_PX = 46  # largest height of a cell
+ROW_PX = 18  # height of a row of cells
+INTERVAL_ROW_PX = 40  # the same with intervals
 ROW_NAMES_PX = 40  # px left of the cells for the names of rows
 
 Cells = Sequence[Sequence[float | Estimate | None]]
@@ -87,8 +88,8 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     low, high = base.spanned(matrix.known or [0.0])
     columns = len(matrix.columns)
     cell = min(room // columns, 150 if columns <= MAX_WIDE_COLUMNS else 64)
-    height = min(max(18, cell), MAX_CELL_PX if columns <= 8 else 26)
     rows = list(_rows(matrix))
+    apart = cell >= MIN_INTERVAL_PX and any("h" in row for row in rows)
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
     title = f"{matrix.row_title} \N{DOWNWARDS ARROW}  {matrix.column_title} \N{RIGHTWARDS ARROW}"
     names = [*map(str, matrix.columns)]
@@ -100,14 +101,13 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     colour = {**base.number("v"), "scale": scale, "legend": None}
     bright = f"datum.v {'<' if lower else '>'} {rounded((low + high) / 2)}"
     ink = {"expr": f"datum.v === null ? 'gray' : {bright} ? 'black' : 'white'"}
-    apart = cell >= MIN_INTERVAL_PX and any("h" in row for row in rows)
     words = partial(base.mark, "text", color=ink)
     layers = [base.mark("rect", {"color": colour, "tooltip": tooltip}, stroke="gray", strokeWidth=0.5)]
     if numbers:
         layers.append(words({"text": {"field": "t"}}, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
     if numbers and apart:
         layers.append(words({"text": {"field": "h"}}, fontSize=11, dy=9))
-    size = cell * columns, height * len(matrix.rows)
+    size = cell * columns, (INTERVAL_ROW_PX if apart else ROW_PX) * len(matrix.rows)
     return base.view(
         size,
         [*layers, *_boundaries(matrix.nodes, size)],

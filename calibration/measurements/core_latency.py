@@ -167,7 +167,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             values: CoreLatencyValues = measurement.values
             if len(values.points) > 2:
                 rows = {
-                    f"node {row.node}: median {units.measured(row.median_ns, 'ns')}": (
+                    f"node {row.node}: {units.measured(row.median_ns, 'ns')}": (
                         row.median_ns,
                         {point.cpu: point.latency_ns for point in row.points},
                     )

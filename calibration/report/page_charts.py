@@ -42,15 +42,15 @@ class Charts:
     def of(self, kinds: Iterable[str]) -> Iterator[Chart]:
         """Yield the charts of *kinds* that are not on the first screen."""
         for kind in kinds:
-            for chart in self.drawn(kind):
+            for chart in self.drawn(kind, HALF):
                 if chart.name not in self._first:
                     yield keep(self.files, chart)
 
-    def drawn(self, kind: str) -> Iterator[Chart]:
-        """Yield all charts of *kind* at page width, without adding files."""
+    def drawn(self, kind: str, width: int = WIDE) -> Iterator[Chart]:
+        """Yield all charts of *kind*, the main one at *width*, without adding files."""
         if self._run.of(kind):
             declaration = registry()[kind]
-            yield from filter(None, (declaration.main_chart(self._run, WIDE), *declaration.charts(self._run)))
+            yield from filter(None, (declaration.main_chart(self._run, width), *declaration.charts(self._run)))
 
     def read(self, reading: Reading) -> Chart | None:
         """Return the chart of an imported reading."""
