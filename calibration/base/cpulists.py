@@ -121,6 +121,16 @@ def format_cpulist(numbers: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in groups)
 
 
+MAX_RANGES = 4
+"""Ranges named in a sentence: 252 CPUs with gaps would fill the screen."""
+
+
+def short_cpulist(numbers: Iterable[int]) -> str:
+    """Return the list for a sentence, ``0-3, 8``, its first ranges if there are many."""
+    ranges = format_cpulist(numbers).split(",")
+    return ", ".join(ranges[:MAX_RANGES] + ["..."] * (len(ranges) > MAX_RANGES))
+
+
 ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from calibration.base import units
-from calibration.base.cpulists import format_cpulist
+from calibration.base.cpulists import short_cpulist
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
@@ -445,7 +445,7 @@ def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
             changes[point.cpu] = change
     if changes:
         ends = dict.fromkeys(f"{pick(changes.values()) * 100:.1f}" for pick in (min, max))
-        reason = f"CPU {format_cpulist(changes)}: latency without load moved by {' to '.join(ends)} % during the sweep"
+        reason = f"CPU {short_cpulist(changes)}: latency without load moved by {' to '.join(ends)} % during the sweep"
         yield flag("DRIFT", reason)
 
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Final
 
 from calibration.base import units
-from calibration.base.cpulists import format_cpulist
+from calibration.base.cpulists import short_cpulist
 from calibration.base.errors import InputError
 from calibration.base.flags import FINDINGS, FLAGS, Severity
 from calibration.base.trust import Trust
@@ -223,7 +223,7 @@ def _disturbed_cpus(
     if lost:
         own = tuple(f"jitter.cpu{values.cpu}." for values in lost)
         cause = next((f": {item.found}" for item in advised if (item.metric or "").startswith(own)), "")
-        cpus = format_cpulist([values.cpu for values in lost])
+        cpus = short_cpulist(values.cpu for values in lost)
         who = f"Isolated CPU {cpus} loses" if len(lost) == 1 else f"{len(lost)} isolated CPUs ({cpus}) lose"
         shares = dict.fromkeys(units.percent(values.gaps.lost_share) for values in (lost[-1], lost[0]))
         yield f"{who} {' to '.join(shares)} of {'its' if len(lost) == 1 else 'their'} time{cause}.", bool(cause)
@@ -247,7 +247,7 @@ def _views(measurements: Sequence[Measurement]) -> Iterator[str]:
     if found[0][0] > MAX_VIEWS_APART * min(longest for longest, *_ in first.values()):
         same = len({on for *_, on in first.values()}) == 1
         seen = (
-            f"{view} {units.time_ns(longest)} in {watched_s:.0f} s{'' if same else f' (CPU {format_cpulist(on)})'}"
+            f"{view} {units.time_ns(longest)} in {watched_s:.0f} s{'' if same else f' (CPU {short_cpulist(on)})'}"
             for view, (longest, watched_s, on) in sorted(first.items(), key=lambda item: -item[1][0])
         )
         yield f"Longest interruption: {', '.join(seen)}."

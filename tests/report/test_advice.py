@@ -669,9 +669,7 @@ def test_a_large_machine_has_short_lists() -> None:
     )
     item = found(run(context, *(watched(cpu, interrupts={"LOC": 2500}) for cpu in online[2::2])), "interrupts")
     assert item is not None
-    assert item.found.startswith(
-        "2000 interrupts may come to isolated CPUs 2, 4, 6, 8, 10, 12, 14, 16, ... (251 of 504)"
-    )
+    assert item.found.startswith("2000 interrupts may come to isolated CPUs 2, 4, 6, 8, ... (251 of 504)")
     assert item.found.endswith("and 1994 more")
     assert "for irq in $(seq 40 2039); do" in item.change[1]
     assert all(len(text) < 500 for text in (item.found, item.cost or "", item.metric or ""))

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from calibration.base import units
-from calibration.base.cpulists import format_cpulist
+from calibration.base.cpulists import short_cpulist
 from calibration.base.text import some_of, visible
 from calibration.context.boot_rules import versions
 from calibration.context.model import Context
@@ -21,9 +21,6 @@ from calibration.results.model import Measurement, RunDocument
 
 MAX_NAMED: Final = 6
 """Interrupts, threads and devices named; the rest is counted."""
-
-MAX_RANGES: Final = 8
-"""Ranges of a list of CPUs or nodes; 252 CPUs with gaps would fill the screen."""
 
 TICK_RATES_HZ: Final = (100, 250, 300, 1000)
 """What the scheduler's tick can be configured to (CONFIG_HZ)."""
@@ -114,9 +111,7 @@ class Evidence:
         """Return CPUs in words: ``CPU 3``, ``CPUs 4-15 (12 of 504)``."""
         if len(found) == 1:
             return f"CPU {min(found)}"
-        ranges = format_cpulist(found).split(",")
-        more = ", ..." if len(ranges) > MAX_RANGES else ""
-        return f"CPUs {', '.join(ranges[:MAX_RANGES])}{more} ({len(found)} of {len(self.online)})"
+        return f"CPUs {short_cpulist(found)} ({len(found)} of {len(self.online)})"
 
     # What was measured
 
