@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from calibration.base import units
 from calibration.base.flags import FLAGS, SEVERITIES, Severity
+from calibration.base.grouping import grouped
 from calibration.base.model import format_time
 from calibration.base.validity import Flag
 from calibration.context.facts import text_of
@@ -88,14 +89,15 @@ def render(stored: StoredRun, references: Library | None = None, standing: Stand
     advised = advice(document)
     configuration = newest_configuration([attempt.checks for attempt in document.attempts])
     found = normal(document, published() if references is None else references)
+    told = story(document, standing or standing_in(judge_alone(document), document), found)
     blocks = blocks_of(
         "page",
         document=document,
-        story=story(document, standing or standing_in(judge_alone(document), document), found),
+        story=told,
         advice=advised,
         normal=normal_section(found, context),
         first=charts.first_screen(),
-        sections=list(sections(document, charts, advised)),
+        sections=list(sections(document, charts, advised, {row.metric for row in told.headlines})),
         digest=digest,
         context=context,
         machine=() if context is None else machine(context, document.plan, healths(document)),
@@ -139,8 +141,10 @@ def normal_section(found: Normal, context: Context | None) -> dict[str, Any]:
     }
 
 
-def sections(document: RunDocument, charts: Charts, advised: Sequence[Advice]) -> Iterator[dict[str, Any]]:
-    """Yield the content of each section in order.
+def sections(
+    document: RunDocument, charts: Charts, advised: Sequence[Advice], headlines: Container[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the content of each section in order, without the rows of the *headlines*.
 
     That is its title, sentences, charts, what its kinds say below them, table rows, the flags that qualify them, and
     the full text by measurement kind.
@@ -167,7 +171,9 @@ def sections(document: RunDocument, charts: Charts, advised: Sequence[Advice]) -
         by_rate=by_rate,
     )
     for title in SECTIONS:
-        found = {kind: _split(rows(document, kind), of) for kind, of in modules.items() if of.section == title}
+        found = {
+            kind: _split(rows(document, kind), of, headlines) for kind, of in modules.items() if of.section == title
+        }
         yield {
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),
@@ -178,7 +184,7 @@ def sections(document: RunDocument, charts: Charts, advised: Sequence[Advice]) -
                 if hasattr(modules[kind], "below") and (those := _measured(document, kind))
             ],
             "rows": [row for shown, _ in found.values() for row in shown],
-            "warnings": _warnings(document.measurements, found),
+            "warnings": list(_warnings(document.measurements, found)),
             "parts": [
                 _part(document, kind, modules[kind], more)
                 for kind, (_, more) in found.items()
@@ -191,9 +197,15 @@ def _measured(document: RunDocument, kind: str) -> list[Measurement]:
     return [measurement for measurement in document.measurements if measurement.kind == kind]
 
 
-def _split(found: Sequence[SectionRow], module: Any) -> tuple[list[SectionRow], list[SectionRow]]:
-    """Return those rows of a kind that its section's table shows, and those that are folded, as cross-checks are."""
-    brief = [row for row in found if re.search(getattr(module, "brief", ""), row.name) and not row.repeated]
+def _split(
+    found: Sequence[SectionRow], module: Any, headlines: Container[str]
+) -> tuple[list[SectionRow], list[SectionRow]]:
+    """Return the rows of a kind that its section's table shows, and those that are folded.
+
+    Folded are cross-checks, and the *headlines*, which the page begins with.
+    """
+    pattern = getattr(module, "brief", "")
+    brief = [row for row in found if re.search(pattern, row.name) and not row.repeated and row.name not in headlines]
     shown = brief[:MAX_ROWS]
     return shown, [row for row in found if row not in shown]
 
@@ -212,11 +224,13 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[SectionR
     }
 
 
-def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> list[Flag]:
-    """Return the flags that qualify metrics of *kinds*, each once."""
+def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> Iterator[tuple[Flag, int]]:
+    """Yield the first of the flags with each code that qualify metrics of *kinds*, and the number of others."""
     flags = (flag for measurement in measurements if measurement.kind in kinds for flag in measurement.validity.flags)
     # the first screen says that the processor is emulated
-    return list(dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED"))
+    found = dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED")
+    for those in grouped((flag.code, flag) for flag in found).values():
+        yield those[0], len(those) - 1
 
 
 def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:

@@ -20,7 +20,7 @@ from calibration.results.model import Measurement, RecordMetric, RunDocument
 MAX_ALIKE: Final = 4
 """Of more metrics than this that differ only in their place, a table shows the lowest and the highest."""
 
-MAX_ROWS: Final = 8
+MAX_ROWS: Final = 4
 """Rows of a kind in its section's table, and of those that its file calls ``brief``; the rest is folded."""
 
 
