@@ -4,6 +4,7 @@
 import base64
 import json
 import re
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -13,11 +14,12 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from calibration.report import filters
+from calibration.report import filters, site
 from calibration.report.sections import SECTIONS
 from calibration.results.model import RunDocument
-from tests.report.browsing import emulate
-from tests.report.report_documents import PAGE
+from tests.report.browsing import emulate, served
+from tests.report.made_lab import LARGE, server_document
+from tests.report.report_documents import PAGE, judged, store
 
 
 @pytest.fixture(scope="module")
@@ -228,10 +230,51 @@ def test_every_chart_of_a_testbed_becomes_interactive(browser: webdriver.Chrome,
         WebDriverWait(browser, 20).until(lambda _, figure=figure: "interactive" in figure.get_attribute("class"))
 
 
+A4_INCHES = (8.27, 11.69)
+
+SMALLEST = """
+const words = (item) => [...item.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+const shown = [...document.querySelectorAll("article *")].filter((item) => item.checkVisibility() && words(item));
+return Math.min(...shown.map((item) => parseFloat(getComputedStyle(item).fontSize)));
+"""
+
+RIGHTMOST = """
+const items = [...document.querySelectorAll("article *")];
+return Math.max(...items.map((item) => item.getBoundingClientRect().right));
+"""
+
+
+def sheets(browser: webdriver.Chrome) -> int:
+    """Return the number of sheets on which the page is printed."""
+    width, height = A4_INCHES
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": width, "paperHeight": height})["data"]
+    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed)))
+
+
 def test_a_run_is_printed_on_three_sheets(browser: webdriver.Chrome, root: str) -> None:
     browser.get(f"{root}/calibration/example/index.html")
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
-    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) <= 3
+    assert 2 <= sheets(browser) <= 3
+
+
+@pytest.mark.slow
+def test_a_large_server_is_printed_on_three_sheets(
+    one_browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+    store(judged(server_document(LARGE)), tmp_path / "results")
+    site.build_site(tmp_path / "results", site.DOCS, tmp_path / "html")
+    with served(tmp_path / "html") as own_root:
+        one_browser.get(f"{own_root}/calibration/t4/sut1/index.html")
+        assert 2 <= sheets(one_browser) <= 3
+        emulate(one_browser, media="print")
+        width = round(96 * A4_INCHES[0])
+        size = {"width": width, "height": width, "deviceScaleFactor": 1, "mobile": False}
+        one_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        try:
+            assert one_browser.execute_script(SMALLEST) * 72 / 96 >= 7 - 0.01
+            assert one_browser.execute_script(RIGHTMOST) <= width
+        finally:
+            emulate(one_browser)
 
 
 TEXT = """
