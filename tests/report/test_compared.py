@@ -4,8 +4,11 @@
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
 
 from calibration.judge.comparison import ComparedRuns, _facts, _rank, compare, compare_metrics
 from calibration.measurements.node_matrix import NodeMatrixValues
@@ -15,6 +18,7 @@ from calibration.report.comparison import comparison_page, print_comparison
 from calibration.report.rst import to_rst
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric
+from tests.report.browsing import look
 from tests.report.report_documents import grown, index_of, replace, with_rows
 from tests.unit.test_comparison import figure
 
@@ -106,6 +110,19 @@ def test_a_page_in_one_file_needs_nothing_else(document: RunDocument) -> None:
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", html)
     assert "<script" not in html
     assert "url(" not in html
+
+
+@pytest.mark.parametrize(("view", "beside"), [("wide", True), ("narrow", False)])
+def test_facts_stand_beside_the_chart_where_there_is_room(
+    view: str, beside: bool, document: RunDocument, one_browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(page_alone(comparison_page(compare(document, slower(document, 1.5)))), encoding="utf-8")
+    look(one_browser, view)
+    one_browser.get(page.as_uri())
+    chart, facts = (one_browser.find_element(By.CSS_SELECTOR, item).rect for item in (".charts", "#machines"))
+    assert (facts["x"] >= chart["x"] + chart["width"]) == beside
+    assert (facts["y"] < chart["y"] + chart["height"]) == beside
 
 
 def test_the_terminal_has_the_headline_metrics_first(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
