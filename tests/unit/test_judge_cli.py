@@ -244,7 +244,7 @@ def test_all_is_a_table_with_headline_metrics_first() -> None:
     lines = shown(other, faulty, verdict(check="limits", bound=(95.0, None)), everything=True).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("    metric "))
     assert [re.split(r"  +", line.strip()) for line in lines[start : start + 4]] == [
-        ["metric", "found", "accepted", "difference", "since"],
+        ["metric", "found", "accepted", "beyond by", "since"],
         ["Read bandwidth, node 0 from its own memory", "94 MB/s", "at least 95 MB/s", "-1.1 %", "2026-11-18"],
         ["c2c_latency.local_hit_ns", "30 ns", "20 to 25 ns", "+20.0 %", "2026-11-18"],
         ["inventory: Kernel release: expected 6.1.*", "since 2026-11-18"],

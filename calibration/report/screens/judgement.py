@@ -30,7 +30,7 @@ STYLES: Final = {"good": "bold green", "bad": "bold red", "unknown": "bold"}
 
 INDENT: Final = "    "
 
-HEAD: Final = ("metric", "found", "accepted", "difference", "since")
+HEAD: Final = ("metric", "found", "accepted", "beyond by", "since")
 
 STYLES_OF_TOLD: Final[Mapping[str, str]] = {"fail": "red", "noted": ""}
 """Style of the verdicts that are listed, by outcome."""
