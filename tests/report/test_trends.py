@@ -20,7 +20,7 @@ from calibration.judge.strip import NIGHTS as NIGHTS_SHOWN
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import site
 from calibration.report.blocks import Marks, plain
-from calibration.report.lab import COLUMNS, SIGNS, STATES, Cell, Lab, column_of
+from calibration.report.lab import SIGNS, STATES, Cell, Lab, column_of
 from calibration.report.site import build_site
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed
@@ -354,11 +354,6 @@ def test_cells_of_own_and_other_nodes_are_not_one_family(nights: JudgedNights) -
     assert "Idle latency, node 0 to node 0" in pages["lat.html"]
     assert "Idle latency, node 0 to node 8" not in pages["lat.html"]
     assert "Idle latency, node 0 to node 8" in pages["rem.html"]
-
-
-def test_families_begin_with_a_capital_and_keep_their_own(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
-    assert {"L1 cache", "CPU time lost to interruptions", "Core clock"} <= {column.heading for column in COLUMNS}
-    assert '<a class="reference" href="gap.html">Longest interruption</a>' in made[0]["index.html"]
 
 
 def test_a_testbed_without_failures_says_so(nights: JudgedNights) -> None:
