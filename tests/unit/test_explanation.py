@@ -230,7 +230,11 @@ def test_nothing_is_claimed_with_too_few_nights(nights: int) -> None:
     if nights < MIN_TESTED:
         assert (found.shifts, item.outcome) == (0, "unexplained")
         assert item.reason == "too few nights to tell from chance: 41 with throughput and calibration are needed"
-        assert "40 of 41 nights with throughput and calibration so far" in " ".join(explanation_text(found).split())
+        one_line = " ".join(explanation_text(found).split())
+        assert (
+            "changed on their own: 3 of 12 series (a test on a SUT); whether they follow the calibration is unknown: "
+            "40 of 41 nights with throughput and calibration so far"
+        ) in one_line
     else:
         assert (found.shifts, item.outcome) == (20, "follows")
 
@@ -414,7 +418,7 @@ def test_the_screen_has_the_three_answers_and_the_variance() -> None:
     assert f"lab/t3 since {night_of(90)} +6.96 %" in one_line
     assert "nothing in the calibration changed with it" in one_line
     assert "Changed at most SUTs: a cause they have in common" in one_line
-    assert "without a change: 6 of 12 series" in one_line
+    assert "changed on their own: 6 of 12 series (a test on a SUT)" in one_line
     assert date.fromisoformat(next(line for line in text.splitlines() if line.endswith("on 3 tests"))[:10]) == night_of(
         30
     )

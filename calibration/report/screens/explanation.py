@@ -62,7 +62,8 @@ def explanation_text(found: Explanation, *, everything: bool = False) -> str:
     if common:
         lines += ["", "Changed at most SUTs: a cause they have in common, such as new software under test"]
         lines += _limited(common, everything=everything)
-    lines += ["", *_rest(found), "", *_variances(found.tests, everything=everything)]
+    rest = list(_rest(found))
+    lines += [*(["", *rest] if rest else []), "", *_variances(found.tests, everything=everything)]
     return "\n".join(part for line in lines for part in _wrapped(visible(line))) + "\n"
 
 
@@ -74,8 +75,11 @@ def _wrapped(line: str) -> list[str]:
 def _head(found: Explanation, groups: dict[Outcome, list[_Group]]) -> Iterator[str]:
     suts = {row.suts for test in found.tests for row in test.suts}
     yield f"{plural(len(found.tests), 'test')} on {plural(len(suts), 'SUT')}, {found.first} to {found.last}"
+    rows = [row for test in found.tests for row in test.suts]
+    changed = f"changed on their own: {sum(bool(row.changes) for row in rows)} of {len(rows)} series (a test on a SUT)"
     follows, unexplained = len(groups["follows"]), len(groups["unexplained"])
     if found.shifts:
+        yield changed
         yield (
             f"{plural(follows, 'change')} of single SUTs follow{'s' if follows == 1 else ''} the calibration, "
             f"{unexplained} {'does' if unexplained == 1 else 'do'} not; any false claim: at most "
@@ -83,7 +87,7 @@ def _head(found: Explanation, groups: dict[Outcome, list[_Group]]) -> Iterator[s
         )
     else:
         so_far = f"{found.nights} of {MIN_TESTED} nights with throughput and calibration so far"
-        yield f"unknown whether throughput follows the calibration: {so_far}"
+        yield f"{changed}; whether they follow the calibration is unknown: {so_far}"
 
 
 def _groups(found: Explanation, outcome: Outcome) -> Iterator[_Group]:
@@ -167,10 +171,8 @@ def _limited(groups: Sequence[Sequence[str]], *, everything: bool) -> list[str]:
 
 
 def _rest(found: Explanation) -> Iterator[str]:
-    """Yield what did not change, and what could not be looked at."""
+    """Yield what could not be looked at."""
     rows = [row for test in found.tests for row in test.suts]
-    quiet = [row for row in rows if not row.changes and row.reason is None]
-    yield f"without a change: {len(quiet)} of {len(rows)} series"
     reasons = grouped((row.reason, row) for row in rows if row.reason is not None)
     for reason, own in reasons.items():
         suts = dict.fromkeys(" + ".join(row.suts) for row in own)
