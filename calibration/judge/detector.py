@@ -34,6 +34,10 @@ BOUND = 3.5
 """Threshold for a jump or a changed spread, in standard deviations. Lower: false alarms. Higher: changes are found
 later."""
 
+EXCURSION_BOUND = 6.0
+"""Threshold for an excursion, in standard errors of its level. Lower: false alarms are taken for excursions. Higher:
+smaller excursions are revoked like a false alarm."""
+
 DRIFT_BOUND = 2.75
 """Threshold for a drift of independent nights, in standard deviations; twice the autocorrelation is added. Lower: false
 alarms. Higher: slow drifts are missed."""
@@ -73,15 +77,18 @@ class Walk:
     """State of the detector over *values* of shape (nights, series) without gaps, *counts* values per series.
 
     ``begins`` has the first value and the kind of each change. A change of the level is on *trial* at first:
-    ``before`` is the state to restore if the old level returns.
+    ``before`` is the state to restore if the old level returns. ``excursions`` has the first value of each change
+    that returned, and the first one back. They are left out of ``joined``: the values before them move up.
     """
 
     def __init__(self, values: Floats, counts: Integers) -> None:
         self.values, self.counts = values, counts
+        self.joined = values.copy()
         self.state = np.zeros((8, len(counts)))
         self.before = np.zeros_like(self.state)
         self.trial = np.zeros(len(counts), np.bool_)
         self.begins: list[list[tuple[int, Kind]]] = [[] for _ in counts]
+        self.excursions: list[list[tuple[int, int]]] = [[] for _ in counts]
 
     def run(self) -> None:
         """Process all nights."""
@@ -111,7 +118,7 @@ class Walk:
     def _begin(self, rows: Integers) -> None:
         """Begin the references of *rows*; keep what is known of the noise."""
         state, size = self.state, FIRST_REFERENCE
-        values = bounded(self.values[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
+        values = bounded(self.joined[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
         level = values.mean(axis=0)
         off = values - level
         variance = (off**2).sum(axis=0) / (size - 1)
@@ -131,7 +138,7 @@ class Walk:
         at, level = state[ENTERED, rows].astype(np.intp), state[LEVEL, rows]
         reach = CLIP * np.sqrt(state[VARIANCE, rows])
         reach[reach <= CLIP * EPSILON] = np.inf  # no noise known until the first value that differs
-        off, last = (np.clip(self.values[item, rows] - level, -reach, reach) for item in (at, at - 1))
+        off, last = (np.clip(self.joined[item, rows] - level, -reach, reach) for item in (at, at - 1))
         count = np.minimum(state[COUNT, rows] + 1.0, REFERENCE_NIGHTS)
         degrees = np.minimum(state[DEGREES, rows] + 1.0, REFERENCE_NIGHTS)
         square = off**2 * (count - 1.0) / count
@@ -146,14 +153,15 @@ class Walk:
         """Compare the newest values, *searched* of them per series, with the reference."""
         state = self.state
         ready = moving & (state[ENTERED] > state[START])
-        newest = (self.values[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
+        newest = (self.joined[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
         if night < DRIFT_NIGHTS:
             newest = np.pad(newest, ((DRIFT_NIGHTS - night, 0), (0, 0)))
         calm = np.clip(newest, -CLIP, CLIP)
-        level = ready & self._level_moved(calm, searched)
+        ended = self._end_excursions(night, moving & self.trial)
+        level = ready & ~ended & self._level_moved(calm, searched)
         newest = newest[1:]
         self._follow_trials(night, moving & self.trial & ~level, newest)
-        spread = moving & ~level & self._spread_changed(calm[1:], night, searched)
+        spread = moving & ~level & ~ended & self._spread_changed(calm[1:], night, searched)
         if (level | spread).any():
             self._change(night, level, spread, newest)
 
@@ -198,12 +206,46 @@ class Walk:
         enough = (count >= FIRST_REFERENCE) & (reference[ENTERED] > reference[START])
         return np.asarray(enough & (np.where(self.trial, normal, np.abs(normal)) > BOUND))
 
+    def _end_excursions(self, night: int, trial: Flags) -> Flags:
+        """Restore the level before a change on *trial* that the newest nights have left again; return for which series.
+
+        Fewer nights than a jump needs are outliers.
+        """
+        ended = np.zeros_like(trial)
+        rows = np.flatnonzero(trial)
+        before, length = self.before[:, rows], night + 1 - self.state[START, rows]
+        oldest = max(0, night + 1 - 3 * DRIFT_NIGHTS)
+        off = (self.joined[oldest : night + 1, rows] - before[LEVEL]) / deviation_of(before)
+        sizes = size_left(off, length.astype(np.intp), memory_of(correlation_of(before)))
+        at = np.flatnonzero(sizes)
+        first = np.maximum(before[ENTERED, at].astype(np.intp), oldest)
+        runs = [excursion(off[start - oldest :, row], sizes[row]) for start, row in zip(first, at, strict=True)]
+        begin, end = first + np.array(runs, np.intp).reshape(-1, 2).T
+        self._take_back(rows[at])
+        long = end - begin >= JUMP_NIGHTS
+        self._leave_out(rows[at[long]], begin[long], end[long])
+        ended[rows[at]] = True
+        return ended
+
+    def _leave_out(self, rows: Integers, begin: Integers, end: Integers) -> None:
+        """Leave the excursions of *rows* from *begin* until *end* out of their level, which continues."""
+        state = self.state
+        while (left := rows[state[ENTERED, rows] < begin]).size:
+            self._enter(left)
+        for row, first, back in zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True):
+            self.excursions[row].append((first, back))
+            self.joined[back - first : back, row] = self.joined[:first, row].copy()
+        state[START, rows] += end - begin
+        state[ENTERED, rows] = end
+
     def _follow_trials(self, night: int, trial: Flags, newest: Floats) -> None:
         """Update the date of recent changes, and revert those whose newest week is back at the old level."""
         if not trial.any():
             return
         state = self.state
-        rows = np.flatnonzero(trial & (state[ENTERED] == state[START]))
+        size = newest[-JUMP_NIGHTS - 1 : -1].mean(axis=0)
+        still = newest[-1] * np.sign(size) > np.abs(size) / 2.0  # a night back at the old level tells nothing
+        rows = np.flatnonzero(trial & still & (state[ENTERED] == state[START]))
         if rows.size:
             state[START, rows] = state[ENTERED, rows] = dates(newest[:, rows], night, self.before[ENTERED, rows])
             for row in rows.tolist():
@@ -212,7 +254,7 @@ class Walk:
         before, length = self.before[:, rows], night + 1 - state[START, rows]
         week = np.clip(length, 1, DRIFT_NIGHTS // 2)
         off = np.clip(
-            (self.values[night + 1 - DRIFT_NIGHTS // 2 : night + 1, rows] - before[LEVEL]) / deviation_of(before),
+            (self.joined[night + 1 - DRIFT_NIGHTS // 2 : night + 1, rows] - before[LEVEL]) / deviation_of(before),
             -CLIP,
             CLIP,
         )
@@ -292,6 +334,39 @@ def normal_of_ratio(ratio: Floats, degrees: Floats, other: Floats) -> Floats:
     above, below = 2.0 / (9.0 * degrees), 2.0 / (9.0 * np.maximum(other, 1.0))
     root = np.cbrt(ratio)
     return np.asarray(((1.0 - below) * root - (1.0 - above)) / np.sqrt(below * root**2 + above))
+
+
+def size_left(off: Floats, length: Integers, memory: Floats) -> Floats:
+    """Return how far off the reference the last *length* values were before the newest of them left that level again.
+
+    *off* are the newest values in standard deviations off the reference. The result is 0 where they have not left:
+    the level must be sure, three to seven nights apart from it, and the last three nearer to the reference.
+    """
+    sizes = np.zeros(len(length))
+    for nights in range(JUMP_NIGHTS, DRIFT_NIGHTS // 2 + 1):
+        away = length - nights
+        inside = np.arange(len(off) - nights)[:, None] >= len(off) - length
+        ordered = np.sort(np.where(inside, off[:-nights], np.nan), axis=0)  # NaN last
+        middle = np.maximum([away - 1, away], 0) // 2
+        median = np.where(away > 0, ordered[middle, np.arange(len(away))].mean(axis=0), 0.0)
+        own, others = memory / np.maximum(away, 1), memory / nights
+        size, newest = np.abs(median), np.sign(median) * off[-nights:]
+        left = (size > EXCURSION_BOUND * np.sqrt(own)) & (size - newest.mean(axis=0) > BOUND * np.sqrt(own + others))
+        left &= newest[-JUMP_NIGHTS:].max(axis=0) < size / 2.0
+        sizes = np.where(left & (sizes == 0.0), median, sizes)
+    return sizes
+
+
+def excursion(off: Floats, size: float) -> tuple[int, int]:
+    """Return the first of the values *off* (standard deviations) that are off by *size*, and the first one back.
+
+    They are nearer to *size* than to 0, in sum the most.
+    """
+    sign, away = (1.0 if size > 0.0 else -1.0), abs(size)
+    nearer = np.clip(sign * off, -away, 2.0 * away) - away / 2.0
+    total = np.concatenate(([0.0], np.cumsum(nearer)))
+    end = int(np.argmax(total - np.minimum.accumulate(total)))
+    return int(np.argmin(total[: end + 1])), end
 
 
 def dates(newest: Floats, night: int, first: Floats) -> Floats:

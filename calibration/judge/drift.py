@@ -6,14 +6,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, expm1, isfinite, nan, sqrt
+from math import exp, expm1, hypot, isfinite, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
+from calibration.base.units import plural
 from calibration.judge.detector import (
     DRIFT_NIGHTS,
     EPSILON,
+    JUMP_NIGHTS,
     MAX_SIZE,
     MIN_VALUES,
     Floats,
@@ -25,6 +27,7 @@ from calibration.judge.detector import (
     memory_of,
     two_levels,
 )
+from calibration.judge.words import change
 
 TRIMMED = 1.15
 """Variance of a mean without the outer fifths, relative to the plain mean, for normal noise."""
@@ -44,6 +47,18 @@ class DriftChange(NamedTuple):
     after: float
     size: float
     interval: tuple[float, float]
+
+
+class Excursion(NamedTuple):
+    """A level that was left and is back: the ``first`` of the changes and the ``last``, its return."""
+
+    first: DriftChange
+    last: DriftChange
+
+    @property
+    def text(self) -> str:
+        """How long the level was off, and by how much."""
+        return f"{plural(self.last.night - self.first.night, 'night')} of {change(self.first.size, None)}"
 
 
 class Flips(NamedTuple):
@@ -70,6 +85,11 @@ class Analysis:
     spread: float
     first: int
     count: int
+
+    @property
+    def excursion(self) -> Excursion | None:
+        """The excursion that the newest change of the level ended."""
+        return lasting([item for item in self.changes if item.kind == "level"], self.spread)[1]
 
 
 NO_ANALYSIS = Analysis((), None, nan, nan, 0, 0)
@@ -125,23 +145,61 @@ def analyse(values: Floats) -> list[Analysis]:
     memory = memory_of(correlation_of(walk.state))
     series = zip(counts.tolist(), unit.tolist(), centre.tolist(), memory.tolist(), strict=True)
     return [
-        _analysis(scaled[row, :count], walk.begins[row], columns[row], unit=size, centre=middle, memory=remembered)
+        _analysis(
+            scaled[row, :count],
+            walk.begins[row],
+            walk.excursions[row],
+            columns[row],
+            unit=size,
+            centre=middle,
+            memory=remembered,
+        )
         if count
         else NO_ANALYSIS
         for row, (count, size, middle, remembered) in enumerate(series)
     ]
 
 
+def lasting(
+    changes: Sequence[DriftChange], spread: float, tolerance: float = 0.0
+) -> tuple[list[DriftChange], Excursion | None]:
+    """Return *changes* of one kind without excursions, and the one that the newest ended.
+
+    A level is back if it is nearer to the one before a change again, and within its *uncertainty* or *tolerance*.
+    """
+    left: list[DriftChange] = []
+    ended = None
+    for last in changes:
+        left.append(last)
+        ended = None
+        for place, first in enumerate(left[:-1]):
+            off, slack = abs(last.after - first.before), max(uncertainty(left[place:], spread), tolerance)
+            if off < abs(first.after - first.before) and off <= slack * abs(first.before):
+                del left[place:]
+                ended = Excursion(first, last)
+                break
+    return left, ended
+
+
+def uncertainty(changes: Sequence[DriftChange], spread: float) -> float:
+    """Return how far a level may be, relatively, from the one before all *changes* and still count as unchanged.
+
+    At least the combined uncertainty of the changes' sizes, and at least the night-to-night *spread*.
+    """
+    return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
+
+
 def _analysis(
     scaled: Floats,
     begins: Sequence[tuple[int, Kind]],
+    excursions: Sequence[tuple[int, int]],
     columns: Integers,
     *,
     unit: float,
     centre: float,
     memory: float,
 ) -> Analysis:
-    """Return the analysis of *scaled*, values in *units* minus *centre*, with changes at *begins*."""
+    """Return the analysis of *scaled*, values in *units* minus *centre*, with changes at *begins* and *excursions*."""
     firsts = [0, *(begin for begin, _ in begins)]
     flips = two_levels(scaled[None, firsts[-1] :])
     while flips.found[0] and len(firsts) > 1:
@@ -150,6 +208,14 @@ def _analysis(
             break
         flips = longer  # a long stay on one level was taken for a change
         firsts.pop()
+    begun = dict(begins[: len(firsts) - 1])
+    unimodal = [pair for pair in excursions if not flips.found[0] or pair[0] < firsts[-1]]
+    begun |= {first: "level" for first, _ in unimodal}
+    for _, back in unimodal:
+        if not any(back <= begin < back + JUMP_NIGHTS for begin in begun):  # else on to another level
+            begun[back] = "level"
+    begins = sorted(begun.items())
+    firsts = [0, *(begin for begin, _ in begins)]
     ends = [*firsts[1:], len(scaled)]
     stretches = [_stretch(scaled, begin, end, centre) for begin, end in zip(firsts, ends, strict=True)]
     changes = [

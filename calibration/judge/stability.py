@@ -4,12 +4,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from math import hypot, isfinite
+from math import isfinite
 from typing import Literal
 
 from calibration.judge.baseline_files import AcceptedLevel
 from calibration.judge.detector import MIN_VALUES
-from calibration.judge.drift import Analysis, DriftChange
+from calibration.judge.drift import Analysis, DriftChange, lasting, uncertainty
 from calibration.judge.rows import SeriesNight
 from calibration.judge.tolerances import Tolerances, tolerated
 from calibration.judge.verdicts import NightVerdict
@@ -48,23 +48,23 @@ class Stability:
         unit = row.series.unit if drift else "fraction"
         value = finite(analysis.level if drift else analysis.spread)
         changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
-        standing = [item for item in changes if item.night > self.accepted]
+        since = [item for item in changes if item.night > self.accepted]
+        spread, fraction = (analysis.spread, self.tolerances.fraction(row.series.metric)) if drift else (0.0, 0.0)
+        standing, excursion = lasting(since, spread, fraction)
         what = "level" if drift else "spread of nights"
-        if not standing:
+        if not since:
             reason = f"{what} {'unknown' if value is None else amount(value, unit)} since {nights[analysis.first]}"
             if changes and self.level is not None:
                 last = changes[-1]
                 reason = f"{what} {change(last.size, None)} since {nights[last.night]}, {self.level.acceptance.source}"
             return row.verdict(check, "pass", reason, value=value, unit=unit)
+        if not standing and excursion is not None:
+            last, bound = excursion.last, _bound(excursion, spread)
+            reason = f"{what} is back at {amount(last.after, unit)} since {nights[last.night]}, after {excursion.text}"
+            if bound is not None and bound[0] <= last.after <= bound[1]:
+                return row.verdict(check, "pass", reason, value=value, unit=unit, bound=bound)
+            return row.verdict(check, "noted", reason + tolerated(fraction), value=value, unit=unit, bound=bound)
         first, last = standing[0], standing[-1]
-        tolerance = _tolerance(standing, analysis.spread if drift else 0.0)
-        bound = None
-        if isfinite(first.before) and isfinite(tolerance):
-            slack = tolerance * abs(first.before)
-            bound = (first.before - slack, first.before + slack)
-        if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
-            reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
-            return row.verdict(check, "pass", reason, value=value, unit=unit, bound=bound)
         classify_change = self.tolerances.classify_change if drift else self.tolerances.classify_spread
         move = classify_change(row.series, first.before, last.after)
         size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
@@ -79,7 +79,7 @@ class Stability:
             reason + move.why,
             value=value,
             unit=unit,
-            bound=bound,
+            bound=_bound(standing, spread),
             interval=last.interval if all(map(isfinite, last.interval)) else None,
             since=nights[last.night],
             better=move.better,
@@ -102,9 +102,9 @@ class Stability:
         return row.verdict_on_value("bimodal", "fail", reason, since=since)
 
 
-def _tolerance(changes: Sequence[DriftChange], spread: float) -> float:
-    """Return how far a level may be, relatively, from the one before all *changes* and still count as unchanged.
-
-    At least the combined uncertainty of the changes' sizes, and at least the night-to-night spread.
-    """
-    return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
+def _bound(changes: Sequence[DriftChange], spread: float) -> tuple[float, float] | None:
+    """Return between what a level counts as that before all *changes*; ``None`` if that is unknown."""
+    before, tolerance = changes[0].before, uncertainty(changes, spread)
+    if not (isfinite(before) and isfinite(tolerance)):
+        return None
+    return before - tolerance * abs(before), before + tolerance * abs(before)

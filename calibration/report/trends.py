@@ -462,5 +462,7 @@ def _newest(analysis: Analysis, nights: Sequence[date]) -> str:
         return f"flips since {nights[analysis.flips.night]}, {units.percent(analysis.flips.upper_share)} at the upper"
     if not analysis.changes:
         return ""
-    newest = analysis.changes[-1]
+    newest, excursion = analysis.changes[-1], analysis.excursion
+    if excursion is not None and newest is excursion.last:
+        return f"{nights[newest.night]}: back after {excursion.text}"
     return f"{nights[newest.night]}: {'' if newest.kind == 'level' else 'spread '}{change_text(newest)}"

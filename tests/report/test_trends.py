@@ -89,6 +89,16 @@ def test_a_failure_is_described_by_its_worst_metric(nights: JudgedNights) -> Non
     assert text["t4-sut1"].startswith("no run this night")
 
 
+def test_a_level_that_is_back_shows_for_how_long_it_was_off(nights: JudgedNights) -> None:
+    row = nights.rows[TESTBED, "t3-sut2", IDLE]
+    (change,) = nights.analyses[row].changes
+    back = change._replace(night=SHIFT + 5, before=change.after, after=change.before)
+    analyses = list(nights.analyses)
+    analyses[row] = replace(analyses[row], changes=(change, back))
+    pages = rendered(replace(nights, analyses=analyses))[0]
+    assert any(f"{NIGHTS[SHIFT + 5]}: back after 5 nights of +8 %" in page for page in pages.values())
+
+
 def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: JudgedNights) -> None:
     row = nights.rows[TESTBED, "t3-sut2", IDLE]
     (change,) = nights.analyses[row].changes

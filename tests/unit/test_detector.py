@@ -117,9 +117,9 @@ def test_normal_approximations_of_t_and_f(degrees: float) -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
 def test_estimates_are_unbiased(correlation: float) -> None:
     walk = walked(generate(f"autocorrelation {correlation:g}", 1, 1000, 74).T)  # 60 nights of reference
-    assert walk.state[detector.COUNT].max() == 60
+    quiet = [not begins and not ended for begins, ended in zip(walk.begins, walk.excursions, strict=True)]
+    assert walk.state[detector.COUNT, quiet].max() == 60
     expected = (59.0 * correlation + 50.0 * 0.25) / (59.0 + 50.0)
-    quiet = [not begins for begins in walk.begins]
     assert correlation_of(walk.state)[quiet].mean() == pytest.approx(expected, abs=0.02)
     assert walk.state[detector.VARIANCE][quiet].mean() == pytest.approx(1.0, abs=0.03)
     assert walk.state[detector.LEVEL][quiet].var() == pytest.approx(
@@ -154,13 +154,47 @@ def test_a_weekly_change_of_the_last_digit_is_noise() -> None:
     assert deviation == pytest.approx(values.std(), rel=0.3)
 
 
-def test_a_five_night_excursion_is_reported_and_reverted() -> None:
+def test_an_excursion_is_reported_and_then_left_out_of_the_level() -> None:
     values = np.random.default_rng(3).standard_normal(100)
     values[60:65] += 6.0
     assert changes(values[:64].tolist()) == [(60, "level")]
-    assert changes(values.tolist()) == []
-    level = walked(values[:, None]).state[detector.LEVEL, 0]
-    assert abs(level - values[:86].mean()) < 0.3
+    walk = walked(values[:68, None])
+    assert (walk.begins, walk.excursions) == ([[]], [[(60, 65)]])
+    state = walked(values[:, None]).state[:, 0]
+    own = np.delete(values, range(60, 65))[: int(state[detector.COUNT])]
+    assert state[detector.LEVEL] == pytest.approx(own.mean(), abs=0.02)
+    assert sqrt(state[detector.VARIANCE]) == pytest.approx(own.std(), rel=0.1)
+
+
+def test_a_false_alarm_is_revoked_not_an_excursion() -> None:
+    values = np.random.default_rng(2).standard_normal(100)
+    values[60:63] = 2.5
+    assert changes(values[:63].tolist()) == [(60, "level")]
+    walk = walked(values[:, None])
+    assert (walk.begins, walk.excursions) == ([[]], [[]])
+
+
+def test_an_excursion_is_the_run_that_is_nearer_to_its_level() -> None:
+    off = np.array([0.0, 3.0, -1.0, 8.0, 2.0, 9.0, 30.0, 1.0, -2.0, 3.0])
+    assert detector.excursion(off, 8.0) == (3, 7)
+    assert detector.excursion(-off, -8.0) == (3, 7)
+    assert detector.excursion(off * 0.0, 8.0) == (0, 0)
+
+
+def test_the_nights_back_must_be_apart_from_a_sure_level() -> None:
+    memory = np.ones(1)
+
+    def left(away: list[float], newest: list[float]) -> float:
+        off = np.array([*[0.0] * 20, *away, *newest])[:, None]
+        return float(detector.size_left(off, np.array([len(away) + len(newest)]), memory)[0])
+
+    assert left([4.0] * 3, [0.5] * 3) == 4.0  # 6.9 standard errors of three nights; 3.5 are 2.86 of the difference
+    assert left([-4.0] * 3, [-0.5] * 3) == -4.0
+    assert left([4.0] * 3, [0.5] * 2) == 0.0  # too few
+    assert left([2.9] * 3, [0.0] * 3) == 0.0  # 5.0
+    assert left([3.5] * 12, [1.3] * 3) == 0.0  # 3.4 standard errors apart
+    assert left([3.5] * 12, [1.3] * 4) == 3.5  # 3.8
+    assert left([4.0] * 6, [0.0, 0.0, 2.1]) == 0.0  # nearer to the new level
 
 
 def test_a_change_is_final_after_four_weeks() -> None:

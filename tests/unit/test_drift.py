@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calibration.judge.detector import DRIFT_NIGHTS, MIN_VALUES
-from calibration.judge.drift import Analysis, DriftChange, analyse
+from calibration.judge.drift import Analysis, DriftChange, analyse, lasting
 from tests.unit.simulated_nights import DATE_TOLERANCE, SHIFT, generate, with_shift
 
 
@@ -45,6 +45,70 @@ def test_a_return_to_the_old_level_is_a_second_change() -> None:
     assert (analysis.first, analysis.count) == (80, 20)
     assert analysis.level == pytest.approx(100.0, abs=1.0)
     assert analysis.spread == pytest.approx(values[80:].std(ddof=1) / analysis.level, rel=0.05)
+
+
+@pytest.mark.parametrize("back", [3, 6, 40])
+@pytest.mark.parametrize("nights", range(3, 13))
+@pytest.mark.parametrize("before", [18, 30, 60])
+def test_a_short_excursion_is_two_changes(before: int, nights: int, back: int) -> None:
+    values = 100.0 + noise(before + nights + back)
+    values[before : before + nights] -= 9.0
+    analysis = one(values)
+    assert [(change.kind, change.night) for change in analysis.changes] == [
+        ("level", before),
+        ("level", before + nights),
+    ]
+    assert analysis.changes[0].size == pytest.approx(-0.09, abs=0.015)
+    assert (analysis.first, analysis.level) == (before + nights, pytest.approx(100.0, abs=3.0 / np.sqrt(back)))
+    assert analysis.excursion is not None
+    assert analysis.excursion.text.startswith(f"{nights} nights of -")
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+@pytest.mark.parametrize("before", [18, 30, 60])
+def test_one_or_two_nights_are_outliers(before: int, nights: int) -> None:
+    values = 100.0 + noise(before + nights + 40)
+    values[before : before + nights] -= 9.0
+    assert [one(values[: before + nights + back]).changes for back in (3, 6, 40)] == [()] * 3
+
+
+@pytest.mark.parametrize("gap", [4, 8, 20])
+def test_a_change_after_an_excursion_is_detected_after_three_nights(gap: int) -> None:
+    values = 100.0 + noise(36 + gap + 3)
+    values[30:36] -= 9.0
+    values[36 + gap :] -= 6.0
+    changes = one(values).changes
+    assert [change.night for change in changes] == [30, 36, 36 + gap]
+    assert changes[-1].size == pytest.approx(-0.06, abs=0.015)
+
+
+def test_a_change_can_go_on_to_a_third_level() -> None:
+    values = 100.0 + 0.3 * noise(60)
+    values[30:36] -= 9.0
+    values[36:] -= 1.5
+    for nights in (40, 46, 60):
+        changes = one(values[:nights]).changes
+        assert [change.night for change in changes] == [30, 36]
+        assert changes[1].after == pytest.approx(98.5, abs=0.3)
+    values[36] = 100.0  # one night on the way is not a level
+    assert [change.night for change in one(values).changes] == [30, 37]
+
+
+def test_excursions_are_not_lasting() -> None:
+    def change(night: int, before: float, after: float) -> DriftChange:
+        size = after / before - 1.0
+        return DriftChange("level", night, before, after, size, (size - 0.01, size + 0.01))
+
+    away, back = change(20, 100.0, 91.0), change(26, 91.0, 100.5)
+    earlier, later = change(10, 95.0, 100.0), change(40, 100.5, 105.0)
+    assert lasting([away, back], 0.0) == ([], (away, back))
+    assert lasting([away, back, later], 0.0) == ([later], None)
+    assert lasting([earlier, away, back], 0.0) == ([earlier], (away, back))
+    further = change(26, 91.0, 97.0)
+    assert lasting([away, further], 0.0) == ([away, further], None)
+    assert lasting([away, further], 0.0, tolerance=0.031) == ([], (away, further))
+    slower = change(20, 100.0, 101.0), change(26, 101.0, 102.0)  # the second goes further away
+    assert lasting(slower, 0.0, tolerance=0.03) == (list(slower), None)
 
 
 def test_a_threefold_spread_is_a_spread_change() -> None:

@@ -391,6 +391,18 @@ def test_trend_fits_one_screen_with_possible_causes(results: Path, measured: Seq
     assert lines[-1] == "and 20 nights before: --all"
 
 
+def test_trend_and_judge_say_that_a_level_is_back(results: Path) -> None:
+    stored(results, [*noise(20, 80.0), *noise(6, 88.0), *noise(6, 80.0)])
+    level = called("trend", "t1", "idle", "--results", results).output.splitlines()[1]
+    assert re.fullmatch(
+        r"level 80\S* ns since 2026-01-27, back after 6 nights of \+10\S* %, nights differ by \S+ %", level
+    )
+    verdicts = json.loads(called("judge", results, "--json").output)["verdicts"]
+    (drift,) = [item for item in verdicts if (item["metric"], item["check"]) == (LATENCY, "drift")]
+    assert drift["outcome"] == "pass"
+    assert re.fullmatch(r"level is back at 80\S* ns since 2026-01-27, after 6 nights of \+10\S* %", drift["reason"])
+
+
 def test_noise_is_drawn_flat() -> None:
     assert sparkline([100, 100.2, None, 99.8, 100.1]) == "▅▅ ▄▅"
     assert sparkline([100, 150]) == "▁█"

@@ -265,7 +265,10 @@ def test_a_level_that_returned_passes() -> None:
     past = history({BANDWIDTH: row})
     back = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 100.2)))]), "drift")
     assert back.outcome == "pass"
-    assert back.reason == "level is back at 100.2 MB/s, where it was before 2026-01-21"
+    assert back.reason == "level is back at 100.2 MB/s since 2026-01-31, after 10 nights of -10 %"
+    near = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 98.5)))]), "drift")
+    assert near.outcome == "noted"
+    assert near.reason.endswith("after 10 nights of -10 %; within the tolerance of 2 %")
     elsewhere = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 96.0)))]), "drift")
     assert (elsewhere.outcome, elsewhere.since) == ("fail", night_of(30))
     assert elsewhere.reason.endswith("before 2026-01-21 it was 100 MB/s")

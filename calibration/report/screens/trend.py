@@ -94,7 +94,8 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
     elif isfinite(analysis.level):
         spread = f", nights differ by {share(analysis.spread)}" if isfinite(analysis.spread) else ""
         since = trend.nights[analysis.first].night
-        lines.append(f"level {amount(analysis.level, series.unit)} since {since}{spread}")
+        back = f", back after {analysis.excursion.text}" if analysis.excursion is not None else ""
+        lines.append(f"level {amount(analysis.level, series.unit)} since {since}{back}{spread}")
     if reference is None:
         lines.append("no baseline accepted yet")
     else:
