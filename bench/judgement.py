@@ -5,7 +5,7 @@
 table in reStructuredText, as in docs/development/benchmarks.rst.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import click
@@ -13,13 +13,14 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from bench.tables import table
-from calibration.judge.drift import analyse
+from calibration.judge.drift import DriftChange, analyse
 from tests.unit import simulated_nights as nights
 
 LENGTH = 180  # nights per series for counting false alarms
 AFTER = 60  # nights before a planted change
+EXCURSION_NIGHTS = 6
 HEADS = {
-    "drift": ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %"),
+    "drift": ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Excursions, %", "Spreads, %"),
     "homogeneity": ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong"),
 }
 
@@ -27,7 +28,8 @@ HEADS = {
 def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
     """Yield by noise: false alarms per 1000 metric-nights with their 95 % interval, and what is found, in per cent.
 
-    A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month.
+    A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month,
+    and both ends of a shift for six nights when it has been back for as many.
     """
     for name, noise in nights.NOISES.items():
         values = nights.generate(name, 0, 5 * series, LENGTH)
@@ -37,14 +39,27 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
         quiet = nights.generate(name, AFTER, series, AFTER + nights.RISE_NIGHTS)
         shifted = nights.with_shift(quiet, AFTER, nights.SHIFT * noise.deviation)
         drifting = nights.with_drift(quiet, AFTER, nights.RISE * noise.deviation)
+        end = AFTER + EXCURSION_NIGHTS
+        away = nights.with_shift(quiet, AFTER, nights.SHIFT * noise.deviation)
+        away[:, end:] = quiet[:, end:]
+        away = away[:, : end + EXCURSION_NIGHTS]
         wide = nights.generate(name, 9, series, 120)
         wide[:, 90:] = nights.LEVEL + 3.0 * (wide[:, 90:] - nights.LEVEL)
         found = (
             nights.detected(shifted, AFTER, nights.SHIFT_NIGHTS),
             nights.detected(drifting, AFTER, nights.RISE_NIGHTS),
+            [_dates(one.changes, AFTER, end) for one in analyse(away)],
             [any(change.kind == "spread" and change.night > 80 for change in one.changes) for one in analyse(wide)],
         )
         yield name, "{:.2f} [{:.2f}, {:.2f}]".format(*rates), *(f"{100.0 * float(np.mean(item)):.0f}" for item in found)
+
+
+def _dates(changes: Sequence[DriftChange], *planted: int) -> bool:
+    """Return whether *changes* are of the level, on the *planted* nights."""
+    return len(changes) == len(planted) and all(
+        change.kind == "level" and abs(change.night - night) <= nights.DATE_TOLERANCE
+        for change, night in zip(changes, planted, strict=True)
+    )
 
 
 def homogeneity_rows(count: int) -> Iterator[tuple[str, ...]]:
