@@ -5,8 +5,11 @@ import pytest
 
 from calibration.measurements.disturbers import Loss, interruptions, losses
 from calibration.sutprobe.attribution import Attribution, GapSource
+from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import LongGap
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.tracing import GapCause, TracedGap
+from tests.recorded import read
 from tests.report.traced import cause, view
 
 
@@ -72,3 +75,18 @@ def test_interruptions_have_causes_only_where_the_kernel_was_traced() -> None:
     traced = view().model_copy(update={"longest": gaps})
     known = [(item.cause, item.name) for item in interruptions(3, untraced, traced, guest=True)]
     assert known == [("device interrupt", "eth0"), ("hypervisor", "")]
+
+
+def test_a_recorded_trace_names_who_interrupted_longest() -> None:
+    (cpu,) = read_result(read_document(read("jitter-traced")), JitterResult).cpus
+    assert cpu.gaps is not None
+    assert cpu.gaps.traced is not None
+    traced = cpu.gaps.traced.view
+    assert traced is not None
+    found = list(interruptions(cpu.cpu, cpu.gaps.longest, traced, guest=True))
+    assert {item.cause for item in found} == {"thread", "local timer", "hypervisor"}
+    assert {item.name for item in found} - {""} <= {one.name for one in traced.causes}
+    lengths = [item.length_ns for item in found]
+    assert lengths == sorted(lengths, reverse=True)
+    assert sum(lengths) < traced.explained_ns
+    assert max(item.at_ns for item in found) < traced.with_tracing.wall_s * 1e9
