@@ -371,7 +371,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
                 (STATES, name, f"{percent:g} % of the wake-ups are at most this late", None)
                 for percent, name in METRICS.items()
             ),
-            ("{state:idle}", "max_ns", LATEST, Record("wakeup", "Worst wake-up latency")),
+            ("{state:idle}", "max_ns", LATEST, Record("wakeup", "Worst wake-up latency, idle")),
             (LOADED_STATES, "max_ns", LATEST, None),
         )
     )
