@@ -17,8 +17,10 @@ from calibration.measurements.sut import Sut
 from calibration.report.osnoise import class_share
 from calibration.report.pictures import picture
 from calibration.results.model import RunDocument
-from calibration.sutprobe.document import read_document
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.jitter_rounds import JitterResult
 from calibration.sutprobe.tracing import GapCause, NoiseClass, NoiseName, Traced, TracedGap
+from tests.recorded import read
 from tests.report.report_documents import (
     FIXTURES,
     MACHINE,
@@ -90,6 +92,15 @@ def test_the_panel_says_who_did_it_and_leads_to_the_change() -> None:
     (link,) = row.findall(nodes.reference)
     assert link.astext() == "Move interrupts off isolated CPUs"
     assert any(link["refid"] in target["ids"] for target in tree.findall() if isinstance(target, nodes.Element))
+
+
+def test_the_panel_of_a_recorded_trace_names_threads_the_tick_and_the_hypervisor() -> None:
+    (cpu,) = read_result(read_document(read("traced/jitter")), JitterResult).cpus
+    assert cpu.gaps is not None
+    tree = parsed(page_of(with_traced(cpu.gaps.traced), drawn=True))
+    (line, bars) = (next(image for image in tree.findall(nodes.image) if name in image["uri"]) for name in CHARTS)
+    assert "1.40 ms at 0.50 s on CPU 1, by thread bash" in line["alt"]
+    assert "CPU 1 hypervisor 0.89 %, thread 0.37 %, local timer 0.20 %" in bars["alt"]
 
 
 def test_the_total_beside_a_bar_is_not_cut() -> None:

@@ -78,7 +78,7 @@ def test_interruptions_have_causes_only_where_the_kernel_was_traced() -> None:
 
 
 def test_a_recorded_trace_names_who_interrupted_longest() -> None:
-    (cpu,) = read_result(read_document(read("jitter-traced")), JitterResult).cpus
+    (cpu,) = read_result(read_document(read("traced/jitter")), JitterResult).cpus
     assert cpu.gaps is not None
     assert cpu.gaps.traced is not None
     traced = cpu.gaps.traced.view
