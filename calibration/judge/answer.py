@@ -19,8 +19,7 @@ from calibration.base.units import plural
 from calibration.judge.events import SAME_NIGHT, Event
 from calibration.judge.judged import JudgedNights, describe, failure_order
 from calibration.judge.prediction import ENOUGH_NIGHTS
-from calibration.judge.verdicts import CHECKS, RUN, Check, ContextChange, NightVerdict
-from calibration.judge.words import changed_fact
+from calibration.judge.verdicts import CHECKS, RUN, Check, ContextChange, NightVerdict, changes_text
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import FAMILIES
 from calibration.results.history import Headline, Sut
@@ -132,11 +131,9 @@ class Answer(Model):
     @property
     def changed(self) -> str | None:
         """What changed with it, and what the peers did; ``None`` if nothing is wrong."""
-        facts = [f"{item.fact} {changed_fact(item.before, item.after)}" for item in self.changes[:MAX_FACTS]]
-        more = [plural(len(self.changes) - MAX_FACTS, "more fact")] if len(self.changes) > MAX_FACTS else []
-        if not facts and self.state not in {"fails", "changed"}:
+        if not self.changes and self.state not in {"fails", "changed"}:
             return None
-        return "; ".join(filter(None, (", ".join(facts + more) or "no configuration change", self.peers)))
+        return "; ".join(filter(None, (changes_text(self.changes, MAX_FACTS), self.peers)))
 
     @property
     def text(self) -> str:
@@ -199,7 +196,7 @@ def grouped_answers(found: Iterable[Answer], events: Sequence[Event]) -> list[tu
 def changed_facts(found: Iterable[Answer]) -> list[tuple[str, list[Sut]]]:
     """Return the facts that changed tonight at SUTs where no metric did, with those SUTs, most SUTs first."""
     changed = grouped(
-        (f"{item.fact} {changed_fact(item.before, item.after)}", (answer.testbed, answer.sut))
+        (item.text, (answer.testbed, answer.sut))
         for answer in found
         if answer.state not in {*URGENT, "changed"}
         for item in answer.changes

@@ -10,12 +10,10 @@ from datetime import date
 from math import isfinite
 from typing import Final, Literal, NamedTuple
 
-from calibration.base.units import plural
 from calibration.judge.baseline_files import Accepted, facts_of
 from calibration.judge.causes import context_changes
 from calibration.judge.judged import JudgedNights, signed_percent
-from calibration.judge.verdicts import ContextChange
-from calibration.judge.words import changed_fact
+from calibration.judge.verdicts import ContextChange, changes_text
 from calibration.results.history import Sut
 
 Moved = Literal["worse", "better", "unknown", "as before"]
@@ -71,10 +69,7 @@ class Since(NamedTuple):
         parts = [f"{count} {moved}" for moved, count in counts.items() if count]
         rest = len(self.metrics) - sum(counts.values())
         parts += [f"{rest} as before"] if rest else []
-        facts = [f"{item.fact} {changed_fact(item.before, item.after)}" for item in self.facts[:MAX_FACTS]]
-        more = len(self.facts) - len(facts)
-        facts += [plural(more, "more fact")] if more else []
-        return "; ".join((", ".join(parts) or "nothing to compare", ", ".join(facts) or "no configuration change"))
+        return f"{', '.join(parts) or 'nothing to compare'}; {changes_text(self.facts, MAX_FACTS)}"
 
 
 def changes_since(nights: JudgedNights, sut: Sut, metrics: Collection[str]) -> Iterator[Since]:

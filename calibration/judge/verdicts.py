@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts of a night: the result of one check of one metric of one SUT."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Final, Literal, get_args
 
 from calibration.base.model import Model
+from calibration.base.units import plural
+from calibration.judge.words import changed_fact
 
 Check = Literal[
     "unreadable",
@@ -58,6 +60,17 @@ class ContextChange(Model):
     before: str | None
     after: str | None
     night: date
+
+    @property
+    def text(self) -> str:
+        """The fact and its difference."""
+        return f"{self.fact} {changed_fact(self.before, self.after)}"
+
+
+def changes_text(changes: Sequence[ContextChange], most: int) -> str:
+    """Return *changes* in a line, at most *most* of them, and the number of the others."""
+    more = [plural(len(changes) - most, "more fact")] if len(changes) > most else []
+    return "; ".join([*(item.text for item in changes[:most]), *more]) or "no configuration change"
 
 
 class Waived(Model):

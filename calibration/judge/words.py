@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as text: short, with units, and cheap enough for the verdicts of a whole lab."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+from difflib import SequenceMatcher
 from math import isfinite
 from typing import Final
 
+from calibration.base.text import some_of
 from calibration.base.units import RATES
 
 
@@ -65,25 +66,51 @@ def change(size: float, interval: tuple[float, float] | None) -> str:
 MAX_FACT: Final = 40
 """Longer facts are shortened to the parts or words that changed."""
 
+MAX_DIFFERENCES: Final = 4
+"""Differences of one fact that are shown before the rest is counted."""
+
+MAX_WORDS: Final = 1000
+"""Words of a fact that are compared one by one."""
+
 
 def changed_fact(before: str | None, after: str | None) -> str:
-    """Return a fact before and after; of long ones only the parts that differ, or of long parts the words.
+    """Return the difference of a fact, ``old -> new``, with ``-`` what is gone and with ``+`` what is new.
 
-    What has little in common is not shortened: without the common words its parts could not be read.
+    Of a list of parts (``0: 128 GiB; 1: 96 GiB``) it has those that changed, of a long part its words.
     """
-    old, new = (("unknown" if item is None else item) for item in (before, after))
-    for between in ("; ", " "):
-        one, other = old.split(between), new.split(between)
-        common = (Counter(one) & Counter(other)).total()
-        if max(len(old), len(new)) > MAX_FACT and 2 * common >= max(len(one), len(other)):
-            shorter = (between.join(_gone(*parts)).rstrip(",;") for parts in ((one, other), (other, one)))
-            old, new = (text or "none" for text in shorter)
-    return f"{_cut(old)} -> {_cut(new)}"
+    old, new = ("unknown" if item is None else item for item in (before, after))
+    return some_of(list(_changed_parts(old, new)), MAX_DIFFERENCES) or f"{_cut(old)} -> {_cut(new)}"
 
 
-def _gone(words: list[str], other: list[str]) -> Iterable[str]:
-    """Return the *words* or parts that are not in *other*, or are there fewer times."""
-    return [word for word in words if word not in other] or (Counter(words) - Counter(other)).elements()
+def _changed_parts(old: str, new: str) -> Iterator[str]:
+    """Yield the parts that changed: those of one name (before a colon), then the others in their order."""
+    one, other = ({part.partition(": ")[0]: part for part in text.split("; ")} for text in (old, new))
+    for name in one:
+        if one[name] != other.get(name, one[name]):
+            changes = _changed_words(*(part.removeprefix(f"{name}: ") for part in (one[name], other[name])))
+            yield f"{name}: {', '.join(changes)}"
+    gone = [part for name, part in one.items() if name not in other]
+    come = [part for name, part in other.items() if name not in one]
+    for pair in zip(gone, come, strict=False):
+        yield from _changed_words(*pair)
+    count = min(len(gone), len(come))
+    yield from (f"-{_cut(part)}" for part in gone[count:])
+    yield from (f"+{_cut(part)}" for part in come[count:])
+
+
+def _changed_words(old: str, new: str) -> Iterator[str]:
+    """Yield the words that changed, or both texts if they are short or have little in common."""
+    one, other = old.split(" "), new.split(" ")
+    most = max(len(one), len(other))
+    long = max(len(old), len(new)) > MAX_FACT and most <= MAX_WORDS
+    found = SequenceMatcher(None, one, other, autojunk=False).get_opcodes() if long else []
+    if 2 * sum(end - begin for tag, begin, end, _, _ in found if tag == "equal") < most:
+        yield f"{_cut(old)} -> {_cut(new)}"
+        return
+    for tag, begin, end, first, last in found:
+        gone, come = (_cut(" ".join(words).rstrip(",")) for words in (one[begin:end], other[first:last]))
+        if tag != "equal":
+            yield f"{gone} -> {come}" if gone and come else f"-{gone}" if gone else f"+{come}"
 
 
 def _cut(text: str) -> str:

@@ -283,9 +283,15 @@ def test_amounts_have_units() -> None:
     long = "quiet isolcpus=1-3 " + "x" * 40
     assert changed_fact(long, long.replace("1-3", "1-7")) == "isolcpus=1-3 -> isolcpus=1-7"
     memory = "; ".join(f"{node}: 128 GiB" for node in range(8))
-    assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "1: 128 GiB -> 1: 96 GiB"
+    assert changed_fact(memory, memory.replace("1: 128", "1: 96")) == "1: 128 GiB -> 96 GiB"
     assert changed_fact(None, "2.2") == "unknown -> 2.2"
-    assert changed_fact(memory, "0: 10.0 GiB") == f"{memory[:80]}... -> 0: 10.0 GiB"
+    gone = "-1: 128 GiB, -2: 128 GiB, -3: 128 GiB and 4 more"
+    assert changed_fact(memory, "0: 10.0 GiB") == f"0: 128 GiB -> 10.0 GiB, {gone}"
+    slots = ", ".join(f"P0_DIMM_{slot}1" for slot in "ABCDEFGH")
+    without = slots.replace("P0_DIMM_F1, ", "")
+    changed = changed_fact(f"8 x 32 GiB in {slots}", f"7 x 32 GiB in {without}; 1 x empty in P0_DIMM_F1")
+    assert changed == "8 -> 7, -P0_DIMM_F1, +1 x empty in P0_DIMM_F1"
+    assert changed_fact("a; a", "a") == "a; a -> a"
     isolated = "1-7,9-15,17-23,25-31 (tickless: 1-7,9-15,17-23,25-31)"
     assert changed_fact(isolated, "none (tickless: none)") == f"{isolated} -> none (tickless: none)"
     processor = "Demo Processor 8416, GenuineIntel, family 6, model 143"

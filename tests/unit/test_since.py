@@ -49,8 +49,8 @@ def test_what_changed_in_the_configuration_is_named_and_counted() -> None:
     changed = {**FACTS, "microcode": "0xd0003b9", "BIOS": "Example 2.2 2026-01-01", "cores": "32 with 2 threads each"}
     since = last_night(100.0, 100.0, facts={1: changed})
     assert len(since.facts) == 3
-    assert since.text.startswith("1 as before; microcode 0xd0003a5 -> 0xd0003b9, ")
-    assert since.text.endswith(", 1 more fact")
+    assert since.text.startswith("1 as before; microcode 0xd0003a5 -> 0xd0003b9; ")
+    assert since.text.endswith("; 1 more fact")
 
 
 def test_a_first_night_has_nothing_before() -> None:

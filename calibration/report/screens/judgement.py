@@ -15,8 +15,8 @@ from calibration.base.units import plural
 from calibration.judge.answer import URGENT, Answer, changed_facts, grouped_answers, headline, look
 from calibration.judge.judged import beyond, signed_percent, title_of
 from calibration.judge.night import Judgement
-from calibration.judge.verdicts import RUN, NightVerdict
-from calibration.judge.words import amount, changed_fact, within
+from calibration.judge.verdicts import RUN, NightVerdict, changes_text
+from calibration.judge.words import amount, within
 from calibration.measurements import row_of
 
 MAX_ANSWERS: Final = 12
@@ -120,8 +120,7 @@ def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
     small = [event for event in judgement.events if not event.failed]
     for event in sorted(small, key=lambda event: event.night, reverse=True)[:MAX_NAMES]:
         kinds = list(dict.fromkeys(metric.partition(".")[0] for metric in event.metrics))
-        facts = [f"{item.fact} {changed_fact(item.before, item.after)}" for item in event.context_changes]
-        with_it = f"; with it {some_of(facts, MAX_NAMES)}" if facts else ""
+        with_it = f"; with it {changes_text(event.context_changes, MAX_NAMES)}" if event.context_changes else ""
         who = f"{plural(len(event.suts), 'SUT')} ({some_of(event.suts, MAX_NAMES)})"
         yield f"noted: {who}: {some_of(kinds, MAX_NAMES)} since {event.night}{with_it}"
     noisy = Counter(answer.sharpness for answer in judgement.answers)

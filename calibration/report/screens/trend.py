@@ -11,7 +11,7 @@ from typing import Any, Final
 from calibration.base.text import WIDTH, cut, some_of, visible
 from calibration.judge.detector import MIN_VALUES
 from calibration.judge.trend import Choices, Step, Trend, TrendNight
-from calibration.judge.words import amount, change, changed_fact, finite, share, within
+from calibration.judge.words import amount, change, finite, share, within
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
 """Columns of the CSV output."""
@@ -80,7 +80,7 @@ def _notes(trend: Trend) -> Iterator[list[str]]:
         yield [
             *_state(trend, night),
             *found.get(night.night, []),
-            *(f"{one.fact}: {changed_fact(one.before, one.after)}" for one in night.changes),
+            *(one.text for one in night.changes),
         ]
 
 
@@ -164,7 +164,7 @@ def _change_lines(trend: Trend) -> Iterator[str]:
     places = {night.night: place for place, night in enumerate(trend.nights)}
     for night, found in sorted(_found(trend).items()):
         around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
-        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for item in around for one in item.changes]
+        facts = [one.text for item in around for one in item.changes]
         cause = f"; with it {'; '.join(facts)}" if facts else "; no known fact changed"
         yield f"{night}  {'; '.join(found)}{cause}"
 
