@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from calibration.base import units
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
@@ -129,12 +130,10 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
         require_any(measured, points, "cell")
         flags: list[Flag] = [*traffic_flags(sut, document, points, measured)]
         found = table.cells("bandwidth_mb_s")
-        local = {row: cell.value for (row, column), cell in found.items() if row == column}
-        if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
-            low, high = min(local, key=lambda node: local[node]), max(local, key=lambda node: local[node])
-            flags.append(
-                flag("NODE_ASYMMETRY", f"node {low} reads {local[low]:.0f} MB/s locally, node {high} {local[high]:.0f}")
-            )
+        local = sorted((cell.value, row, cell) for (row, column), cell in found.items() if row == column)
+        if local and local[-1][0] / local[0][0] - 1 > LOCAL_DIFFERENCE:
+            low, high = (f"node {row} {units.headline(cell)}" for _, row, cell in (local[0], local[-1]))
+            flags.append(flag("NODE_ASYMMETRY", f"local reads: {low}, {high}"))
         yield Parsed(
             values=BandwidthMatrixValues(table=table, setting=setting_of(points[0])),
             flags=tuple(flags),

@@ -146,7 +146,7 @@ def test_suts_fail_by_their_own_answers_and_gates() -> None:
     assert failures(found, tested, HOSTS, limited=True) == {
         "host-b": [
             "fails since 2026-11-22: it is too slow, and 3 more metrics",
-            "Changed: kernel 1 -> 2, microcode 1 -> 2",
+            "Changed: kernel 1 -> 2; microcode 1 -> 2",
             "Do: repair it: calibration show t1/b",
             "gate failed: No Level Has Drifted: it has",
         ]
