@@ -99,7 +99,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "load": (
         {"preflight_background_load_max": 0, "preflight_severity": {"background_load": "blocking"}},
-        "Other load on the CPUs to be measured: expected at most 0 % of each of CPUs ",
+        "Other load on the CPUs to be measured: expected at most 0 % of ",
     ),
     "memory": (
         {"preflight_node_free_bytes": 1 << 60, "preflight_severity": {"free_memory": "blocking"}},
