@@ -58,10 +58,13 @@ TIMED: Final = re.compile(r"\d{8}T\d{6}Z-")
 """Prefix of run names given by the harness: these sort by time."""
 
 MANIFEST: Final = ".calibration-site"
-"""File in a finished site that lists its files, so that a later build removes only these."""
+"""File in a site that lists its files, so that a later build removes only these; empty until the site is finished."""
 
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 """Limit for reading the manifest: 365 nights of 100 SUTs need less than a tenth."""
+
+FIRST: Final = "index.html"
+"""The first page of a site."""
 
 SEARCH_INDEX: Final = "searchindex.js"
 
@@ -86,7 +89,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
 
     *results* is a results directory or one run. The newest run of each SUT has a page, which links documents and
     metrics of older ones. Unreadable files are listed on the first page. Raises ``InputError`` if Sphinx warns or
-    *results* is one unreadable run, ``EnvironmentLacksError`` if the site cannot be written.
+    *results* is one unreadable run, or *output* has a first page of something else, ``EnvironmentLacksError`` if the
+    site cannot be written.
     """
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
@@ -96,6 +100,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     what = f"build the site in {CACHE} or write it to {output}"
     work = CACHE / key
     with able_to(what, ". Free some space or give another directory"), locked(work / "lock"):
+        if (output / FIRST).exists() and not (output / MANIFEST).exists():
+            raise InputError(f"{output / FIRST} is of something else: give another directory")
         runs, unreadable = _read(results, directories)
         if one and unreadable:
             raise unreadable[0]
@@ -108,7 +114,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
         site = _Site(results, html, suts, nights, found, testbeds)
         _install(html, site.files(unread), output, site.searched)
         prune()
-    return output / "index.html"
+    return output / FIRST
 
 
 def _read(results: Path, directories: Iterable[Path]) -> tuple[list[Kept], list[InputError]]:
@@ -331,6 +337,7 @@ def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path, sear
         before = read_regular(manifest, MAX_MANIFEST_BYTES, below=output).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         before = []
+        write_whole(manifest, b"")
     names = set()
     for name, content in itertools.chain(_built(built), files):
         names.add(name)

@@ -3,6 +3,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,30 @@ def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path, docs: Path
     (tmp_path / "html").write_text("a file, no directory", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="html"):
         build_site(tmp_path / "results", docs, tmp_path / "html")
+
+
+def test_a_page_of_something_else_is_not_overwritten(tmp_path: Path, docs: Path) -> None:
+    page = tmp_path / "html" / "index.html"
+    for folder in (tmp_path / "results", page.parent):
+        folder.mkdir()
+    page.write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="of something else: give another directory"):
+        build_site(tmp_path / "results", docs, page.parent)
+    assert page.read_text(encoding="utf-8") == "mine"
+
+
+def test_an_unfinished_site_is_finished(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Iterator[tuple[str, bytes]]:
+        raise KeyboardInterrupt
+        yield
+
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr("calibration.report.site._Site.files", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build_site(tmp_path / "results", docs, tmp_path / "html")
+    monkeypatch.undo()
+    assert (tmp_path / "html" / "index.html").exists()
+    build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
 def test_documentation_without_a_configuration_is_refused(tmp_path: Path) -> None:
