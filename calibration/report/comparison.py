@@ -13,7 +13,7 @@ from calibration.judge.causes import place_of
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
 from calibration.judge.judged import signed_percent
 from calibration.judge.words import amount
-from calibration.measurements import record_title, registry
+from calibration.measurements import record_title, registry, row_of
 from calibration.report.blocks import Blocks, Charts
 from calibration.report.environment import blocks_of
 from calibration.report.headlines import MAX_ROWS, row_key
@@ -61,12 +61,19 @@ def without_charts(blocks: Blocks) -> Blocks:
 
 
 def headline_metrics(compared: ComparedRuns) -> list[Comparison]:
-    """Return one metric for each row of the headline table: of several places the one that differs most."""
+    """Return one metric for each row of the headline table: of several places the worst, or that which differs most."""
     rows = grouped((row_key(metric.quantity), metric) for metric in compared.figures if metric.quantity is not None)
-    found = {key: min(those, key=lambda metric: metric.ratio is None) for key, those in rows.items()}
+    found = {key: _of_row(those) for key, those in rows.items()}
     families: list[str] = list(QUANTITIES)
     order = sorted(found, key=lambda key: (families.index((found[key].quantity or "").partition(".")[0]), key))
     return [found[key] for key in order][:MAX_ROWS]
+
+
+def _of_row(metrics: Sequence[Comparison]) -> Comparison:
+    record = row_of(metrics[0].name).record
+    if record is None or not record.worst:
+        return min(metrics, key=lambda metric: metric.ratio is None)
+    return max(metrics, key=lambda metric: max(side.metric.value for side in (metric.first, metric.second) if side))
 
 
 def _headline(compared: ComparedRuns, metric: Comparison) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from calibration.judge.comparison import ComparedRuns, _facts, _rank, compare, c
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.report.alone import page_alone
 from calibration.report.blocks import Charts, Table, plain
-from calibration.report.comparison import comparison_page, print_comparison
+from calibration.report.comparison import comparison_page, headline_metrics, print_comparison
 from calibration.report.rst import to_rst
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric
@@ -101,6 +101,20 @@ def test_headline_metrics_come_first_and_others_are_folded(document: RunDocument
     bells = next(block for block in page if isinstance(block, Charts)).charts[0]
     assert "Idle latency, node 0 to node 0 +50.0 %" in bells.alt
     assert "* Identical, " in to_rst(page)
+
+
+def test_the_longest_interruption_is_that_of_record_even_if_only_the_other_view_can_be_compared(
+    document: RunDocument,
+) -> None:
+    compared = compare(document, document)
+    gaps, work = (
+        next(metric for metric in compared.figures if metric.name == f"jitter.cpu1.{view}")
+        for view in ("gaps.max_ns", "work_max_ns")
+    )
+    assert gaps.first is not None
+    longest = gaps.first.model_copy(update={"metric": gaps.first.metric.model_copy(update={"value": 9e9})})
+    gaps = gaps.model_copy(update={"first": longest, "ratio": None, "quantity": work.quantity})
+    assert headline_metrics(compared.model_copy(update={"figures": (work, gaps)})) == [gaps]
 
 
 def test_a_page_in_one_file_needs_nothing_else(document: RunDocument) -> None:
