@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from calibration.base.units import plural
 from calibration.charts.base import Chart
 
 Style = Literal[
@@ -201,3 +202,9 @@ def walk(blocks: Blocks) -> Iterator[Block]:
 def plain(text: Text) -> str:
     """Return *text* without styles, as one line."""
     return " ".join("".join(item if isinstance(item, str) else item.text for item in text).split())
+
+
+def beginning(text: str, most: int) -> str:
+    """Return *text*, of one longer than *most* characters the beginning and how many are left."""
+    more = len(text) - most
+    return text if more <= 0 else f"{text[:most]} (and {plural(more, 'more character')} in the run document)"

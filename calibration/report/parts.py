@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from calibration.base.model import format_time
 from calibration.base.text import visible
 from calibration.base.trust import Trust
-from calibration.base.units import ABSENT, duration, plural
+from calibration.base.units import ABSENT, duration
 from calibration.charts.base import Chart
 from calibration.measurements.evidence import Missing
 from calibration.report.blocks import (
@@ -28,6 +28,7 @@ from calibration.report.blocks import (
     Target,
     Text,
     Verbatim,
+    beginning,
 )
 from calibration.report.composing import BREAK, Fragment, cells, compose
 from calibration.report.filters import alike, command
@@ -123,12 +124,7 @@ def verbatim(text: object = "", *, struck: bool = False, caller: Any = None) -> 
     lines = [visible(line.rstrip()).rstrip() for line in str(text if caller is None else caller()).split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
-    return Verbatim("\n".join(map(_cut, lines)), struck)
-
-
-def _cut(line: str) -> str:
-    more = len(line) - MAX_LINE
-    return line if more <= 0 else f"{line[:MAX_LINE]} (and {plural(more, 'more character')} in the run document)"
+    return Verbatim("\n".join(beginning(line, MAX_LINE) for line in lines), struck)
 
 
 def block(measurement: Measurement, *, caller: Any) -> Verbatim:

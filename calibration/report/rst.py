@@ -12,7 +12,7 @@ from typing import Final
 from docutils.utils import column_width
 
 from calibration.base.text import visible
-from calibration.base.units import ABSENT, plural
+from calibration.base.units import ABSENT
 from calibration.charts.base import Chart
 from calibration.report.blocks import (
     Block,
@@ -33,6 +33,7 @@ from calibration.report.blocks import (
     Term,
     Text,
     Verbatim,
+    beginning,
 )
 
 SAFE_PUNCTUATION: Final = frozenset(" ,/%=&;+")
@@ -198,15 +199,10 @@ def inline(text: str, *, first: bool = True) -> str:
 
     Runs of spaces are collapsed; an empty text becomes the mark for a missing value. *first*: a line begins with it.
     """
-    words = _cut(visible(text)).split()
+    words = beginning(visible(text), MAX_INLINE).split()
     if not words:
         return "\\" + ABSENT
     return " ".join(_escaped(word, first=first and index == 0) for index, word in enumerate(words))
-
-
-def _cut(text: str) -> str:
-    more = len(text) - MAX_INLINE
-    return text if more <= 0 else f"{text[:MAX_INLINE]} (and {plural(more, 'more character')} in the run document)"
 
 
 @lru_cache(maxsize=4096)
