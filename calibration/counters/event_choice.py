@@ -19,7 +19,7 @@ from calibration.counters.assignment import SAMPLES, Counters
 from calibration.counters.chosen import ChosenEvent, ChosenSampling, CounterChoice, MissingCounter
 from calibration.counters.encoding import encode
 from calibration.counters.event_roles import EVENT_ROLES
-from calibration.counters.tables import ANY, Boxes, CoreEvent, Table, table_of, tables
+from calibration.counters.tables import ANY, Boxes, CoreEvent, Table, table_for, tables
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 """Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""
@@ -100,9 +100,7 @@ class _Chooser:
         self._context = context
         self._sources = {source.name: source for source in sources}
         self._any = tables()[ANY]
-        models = context.processor.models
-        found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
-        self.table: Table | None = next((table for table in found if table is not None), None)
+        self.table = table_for(context.processor.models)
         self._taken: dict[str, list[str]] = {}
         smt_off = context.topology.threads_per_core == 1 and context.topology.smt_active is not True
         self._counters = Counters(self.table, smt_off, context.kernel.nmi_watchdog)

@@ -19,9 +19,9 @@ from calibration.base.flags import FINDINGS, FLAGS, Severity
 from calibration.base.trust import Trust
 from calibration.base.validity import Flag
 from calibration.context.confinement import limits
-from calibration.context.model import Context, CpuModel
+from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation
-from calibration.counters.tables import table_of
+from calibration.counters.tables import table_for
 from calibration.judge.answer import Look, Sharpness, look
 from calibration.judge.since import Since
 from calibration.judge.standing import Standing, Standings
@@ -257,7 +257,8 @@ def _views(measurements: Sequence[Measurement]) -> Iterator[str]:
 def _machine(context: Context) -> Iterator[str]:
     processor, packages = context.processor, context.topology.packages
     name = (_short(processor.models[0].name or "") if processor.models else "") or processor.architecture
-    core = f" ({core})" if (core := _microarchitecture(processor.models)) else ""
+    table = table_for(processor.models[:1])
+    core = f" ({table.microarchitecture})" if table else ""  # names in clouds often do not tell the generation
     yield f"{f'{packages}x ' if packages and packages > 1 else ''}{name or 'unknown processor'}{core}"
     cores, cpus = len(context.topology.cores), len(context.online_cpus)
     yield f"{units.plural(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
@@ -279,12 +280,6 @@ def _machine(context: Context) -> Iterator[str]:
         yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"
     if release := re.match(r"\d+\.\d+", context.capture.kernel_release or ""):
         yield f"{context.capture.kernel_name or 'Linux'} {release[0]}"
-
-
-def _microarchitecture(models: Sequence[CpuModel]) -> str | None:
-    """Return that of the first of *models*: in a cloud, names often do not tell the generation."""
-    known = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models[:1])
-    return next((table.microarchitecture for table in known if table), None)
 
 
 def _short(name: str) -> str:

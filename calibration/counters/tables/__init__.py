@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from calibration.base.errors import InputError
 from calibration.base.model import Model
 from calibration.base.parsers import YamlError, read_yaml
+from calibration.context.model import CpuModel
 from calibration.counters.encoding import parse_terms
 from calibration.counters.event_roles import EVENT_ROLES
 
@@ -271,3 +272,9 @@ def table_of(vendor: str | None, family: str | None, model: str | None, stepping
     """Return the table of a processor, given as in ``/proc/cpuinfo``; None if no table has it."""
     of = (vendor, family, model, stepping)
     return next((table for table in tables().values() if any(one.has(*of) for one in table.processors)), None)
+
+
+def table_for(models: Iterable[CpuModel]) -> Table | None:
+    """Return the table of the first of *models* that has one; None if none has."""
+    found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
+    return next((table for table in found if table is not None), None)
