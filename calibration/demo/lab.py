@@ -12,7 +12,8 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from calibration.base.errors import InputError
-from calibration.base.files import able_to
+from calibration.base.files import able_to, locked
+from calibration.base.places import CACHE
 from calibration.demo.nights import Change, MadeSut, Template, accept, write
 from calibration.results.index import index_of
 from calibration.results.model import RunDocument
@@ -87,10 +88,11 @@ def write_demo(directory: Path) -> str:
     start replaces. Raises ``InputError`` if *directory* is not empty, ``EnvironmentLacksError`` if it is not writable.
     """
     partial = directory / PARTIAL
-    if directory.exists() and (not directory.is_dir() or any(path != partial for path in directory.iterdir())):
-        raise InputError(f"{directory} is not an empty directory")
     lab = list(suts())
-    with able_to(f"write {directory}", ". Give a directory that you may write, with 200 MB free"):
+    remedy = ". Give a directory that you may write, with 200 MB free"
+    with able_to(f"write {directory}", remedy), locked(CACHE / "demo.lock"):
+        if directory.exists() and (not directory.is_dir() or any(path != partial for path in directory.iterdir())):
+            raise InputError(f"{directory} is not an empty directory")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         try:

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -24,6 +25,7 @@ from calibration.demo.lab import (
     UNMEASURED,
     base_document,
     suts,
+    write_demo,
 )
 from calibration.demo.nights import Template, write
 from calibration.judge.answer import answers
@@ -96,6 +98,15 @@ def test_an_unfinished_lab_is_removed(
     assert said in ended.said
     assert "\n" not in ended.said.strip()
     assert not [*(tmp_path / "lab").iterdir()]
+
+
+@pytest.mark.usefixtures("one_sut")
+def test_of_two_writers_at_a_time_one_is_refused(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    with ThreadPoolExecutor(2) as pool:
+        errors = {str(done.exception()) for done in [pool.submit(write_demo, lab) for _ in range(2)]}
+    assert errors == {"None", f"{lab} is not an empty directory"}
+    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv"}
 
 
 @pytest.mark.usefixtures("one_sut")
