@@ -53,21 +53,27 @@ def server_document(machine: Machine = LARGE) -> RunDocument:
 
 def document_of(machine: Machine, profile: str, answered: Callable[[Step], dict[str, Any]]) -> RunDocument:
     """Return the document of a run of *profile* on *machine*, whose sutprobe answers each step with *answered*."""
-    now = STARTED
     with tempfile.TemporaryDirectory(prefix="calibration-made-") as folder:
-        begun = begin(
-            Path(folder), testbed="t4", sut="sut1", run_id=RUN_ID, profile=profile, capture=capture(machine), now=now
-        )
-        record_probe(begun.directory, PROBE)
-        for step, number, document in all_rounds(begun.plan.steps, answered):
-            record = StepRecord(
-                step=step, round=number, outcome="ok", reason=None, rc=0, started_at=now,
-                duration_s=(document or {})["duration_s"], document=document, stderr="",
-            )  # fmt: skip
-            append_record(begun.directory, record)
-            now += timedelta(seconds=round(step.expected_duration_s / step.rounds) + 1)
-        append_record(begun.directory, EndRecord(finished_at=now, interrupted=False))
-        return finish(begun.directory, now=now)
+        directory, ended = recorded(Path(folder), machine, profile, answered)
+        return finish(directory, now=ended)
+
+
+def recorded(
+    results: Path, machine: Machine, profile: str, answered: Callable[[Step], dict[str, Any]]
+) -> tuple[Path, datetime]:
+    """Record a run as ``document_of`` does, below *results*; return its directory, to be assembled, and its end."""
+    now = STARTED
+    begun = begin(results, testbed="t4", sut="sut1", run_id=RUN_ID, profile=profile, capture=capture(machine), now=now)
+    record_probe(begun.directory, PROBE)
+    for step, number, document in all_rounds(begun.plan.steps, answered):
+        record = StepRecord(
+            step=step, round=number, outcome="ok", reason=None, rc=0, started_at=now,
+            duration_s=(document or {})["duration_s"], document=document, stderr="",
+        )  # fmt: skip
+        append_record(begun.directory, record)
+        now += timedelta(seconds=round(step.expected_duration_s / step.rounds) + 1)
+    append_record(begun.directory, EndRecord(finished_at=now, interrupted=False))
+    return begun.directory, now
 
 
 def capture(machine: Machine) -> bytes:
