@@ -57,14 +57,12 @@ from pathlib import Path
 
 CHECKOUT = Path(ROOT)
 REQUIREMENTS = CHECKOUT / "requirements"
-COMPILER = REQUIREMENTS / "build.txt"
-
-BUILD_SUTPROBE = "import calibration.build, platform; calibration.build.build(platform.machine())"
+BUILD = REQUIREMENTS / "build.txt"
 
 
 def fingerprint(lock: Path) -> str:
     """Return a fingerprint of the environment that *lock* would give."""
-    files = (COMPILER, lock, CHECKOUT / "pyproject.toml")
+    files = (BUILD, lock, CHECKOUT / "pyproject.toml")
     parts = (*(file.read_bytes() for file in files), sys.version.encode(), ROOT.encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -72,8 +70,7 @@ def fingerprint(lock: Path) -> str:
 def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
     """Return the Python of the virtual environment in *directory*, made from *lock* if necessary.
 
-    *with_package* also installs this checkout and the compiler, and builds sutprobe for this machine meanwhile. Two
-    simultaneous starts make it once; an interrupted one is rebuilt.
+    *with_package* also installs this checkout. Two simultaneous starts make it once; an interrupted one is rebuilt.
     """
     python = directory / "bin" / "python"
     stamp = directory / "made-from"
@@ -92,14 +89,10 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
         if not sys.dont_write_bytecode:
             pip.append("--no-compile")  # most modules are never imported; the others are compiled at their first import
+        install(pip, lock)
         if with_package:
-            install(pip, COMPILER)
-            quiet = subprocess.DEVNULL  # if it fails, the run builds sutprobe again and says why
-            with subprocess.Popen([python, "-c", BUILD_SUTPROBE], cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet):
-                install(pip, lock)
-                run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])
-        else:
-            install(pip, lock)
+            install(pip, BUILD)
+            run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])
         stamp.write_text(wanted, encoding="utf-8")
         say(f"{directory.name} made in {time.monotonic() - began:.0f} s")
     return python

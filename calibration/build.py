@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-build ``sutprobe`` with the pinned compiler wheel; cache it under a hash of everything it depends on.
+"""Find ``sutprobe`` for a SUT, or cross-build it with the pinned compiler wheel.
 
-The controller builds once for the whole lab; a SUT needs no compiler. An installed wheel brings the binaries. They are
-the same, bit for bit, wherever they are built: ``probe/sutprobe.sha256`` has their hashes.
+``probe/built/`` has the programs for all architectures: neither a controller nor a SUT needs a compiler. They are the
+same, bit for bit, wherever they are built; CI compares them. Changed sources are compiled once, into a cache under a
+hash of everything that the program depends on.
 """
 
 import ast
@@ -26,12 +27,13 @@ from typing import Final, Literal, get_args
 from calibration import __version__
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import able_to, locked, read_given, write_whole
-from calibration.base.places import CACHE, COLLECTION, INSTALLED, SHARE
+from calibration.base.places import CACHE, COLLECTION, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
 SOURCES_DIRECTORY: Final = Path(__file__).parent / "probe"
+BUILT_DIRECTORY: Final = SOURCES_DIRECTORY / "built"
 CACHE_DIRECTORY: Final = CACHE
 
 PROGRAM: Final = "sutprobe"
@@ -40,9 +42,6 @@ RECORD: Final = "build.json"
 """Files of a build: the program, the same with its symbols, and what it was made from."""
 
 RECORD_BYTES: Final = 1 << 20
-
-SHA256SUMS: Final = SOURCES_DIRECTORY / "sutprobe.sha256"
-"""Hashes of the programs that these sources give, in the format of sha256sum."""
 
 COMMON_FLAGS: Final = (
     "-std=gnu11",
@@ -122,7 +121,10 @@ def compiler_version() -> str:
     try:
         return f"zig {version('ziglang')}"
     except PackageNotFoundError as error:
-        raise EnvironmentLacksError("the ziglang wheel is not installed; install requirements/build.txt") from error
+        raise EnvironmentLacksError(
+            f"{BUILT_DIRECTORY} has no sutprobe of these sources, and the ziglang wheel, which compiles them, is not "
+            "installed; 'bootstrap.py environment .venv-test' makes an environment with it"
+        ) from error
 
 
 def _run(command: list[str], directory: Path | None = None) -> str:
@@ -196,19 +198,31 @@ def strip(image: bytes) -> bytes:
     return bytes(stripped)
 
 
-def build(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
-    """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
+def build(target: Target) -> BuiltProbe:
+    """Return ``sutprobe`` for ``target``: the one beside the sources if it is theirs, else ``compiled``.
+
+    Raises:
+        EnvironmentLacksError: The sources were changed, and there is no compiler, or it failed.
+        InputError: The program is damaged.
+
+    """
+    if (BUILT_DIRECTORY / target).exists():
+        probe = prebuilt(BUILT_DIRECTORY, target)
+        if (probe.source_sha256, probe.version) == (source_sha256(), __version__):
+            return probe
+    return compiled(target)
+
+
+def compiled(target: Target, cache_directory: Path | None = None) -> BuiltProbe:
+    """Return ``sutprobe`` for ``target``, compiled unless the cache has it.
 
     The cache is ``<checkout>/.cache/probe/<target>/<key>/`` with the three files of a build; the key hashes the
     sources, the compiler's version, the flags and this file. A cached binary with a wrong hash is rebuilt.
 
     Raises:
         EnvironmentLacksError: There is no compiler, or it failed.
-        InputError: The installed wheel is damaged.
 
     """
-    if INSTALLED:
-        return prebuilt(SOURCES_DIRECTORY, target)
     root = (cache_directory or CACHE_DIRECTORY) / "probe" / target
     flags = (*COMMON_FLAGS, BASELINE[target])
     source = source_sha256()
@@ -249,33 +263,11 @@ def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltProbe]:
         return list(builders.map(build, targets))
 
 
-def sha256sums(built: Iterable[BuiltProbe]) -> str:
-    """Return the contents of ``sutprobe.sha256`` for the programs ``built``, with the hash of the present sources."""
-    return f"# {source_sha256()}  sources\n" + "".join(f"{probe.sha256}  {probe.target}/{PROGRAM}\n" for probe in built)
-
-
-def pack(directory: Path) -> None:
-    """Copy ``sutprobe`` for all architectures to ``directory``, where ``prebuilt`` finds it.
-
-    Raises:
-        EnvironmentLacksError: There is no compiler, it failed, or it gave other programs than ``sutprobe.sha256`` says.
-
-    """
-    built = build_all()
-    if sha256sums(built) != SHA256SUMS.read_text(encoding="utf-8"):
-        raise EnvironmentLacksError(f"{SHA256SUMS} is not of these sources and this compiler: {built[0].compiler}")
-    for probe in built:
-        place = directory / probe.target
-        place.mkdir(parents=True)
-        for name in (PROGRAM, RECORD):
-            shutil.copy2(probe.path.with_name(name), place)
-
-
 def prebuilt(directory: Path, target: Target) -> BuiltProbe:
     """Return the sutprobe for ``target`` that was built elsewhere: ``<directory>/<target>/``, as in the cache.
 
-    For installed wheels, for a controller on which the compiler wheel does not run, and for builds that a lab has
-    approved. The record says what it was made from, and the run document repeats it.
+    For the programs of a checkout or a wheel, and for builds that a lab has approved. The record says what it was made
+    from, and the run document repeats it.
 
     Raises:
         InputError: A file is missing, the record is invalid, or the hash differs.

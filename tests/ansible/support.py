@@ -27,7 +27,6 @@ from typing import Any
 import pytest
 from ansible.plugins.loader import init_plugin_loader
 
-from calibration.base.places import CACHE
 from calibration.build import build
 from calibration.run.lifecycle import begin
 from tests.servers import keep_probe
@@ -362,13 +361,6 @@ def copy_checkout(target: Path) -> Path:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
     return target
-
-
-def copy_sutprobe(cache: Path) -> None:
-    """Copy the built sutprobe to another cache directory."""
-    build(platform.machine())
-    sanitized = shutil.ignore_patterns("address", "named", "thread")  # larger, and not for calibrations
-    shutil.copytree(CACHE / "probe", cache / "probe", ignore=sanitized)
 
 
 def pack(path: Path, name: str, content: bytes) -> Path:

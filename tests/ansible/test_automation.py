@@ -21,7 +21,6 @@ from support import (
     TINY,
     Lab,
     copy_checkout,
-    copy_sutprobe,
     probes_of,
     steps_recorded,
 )
@@ -78,58 +77,51 @@ def job(
     )
 
 
-@pytest.fixture
-def runner_lab(lab: Lab) -> Lab:
-    """A lab with caches outside the checkout, which contain sutprobe."""
-    copy_sutprobe(lab.directory / "cache")
-    return lab
-
-
-def test_ansible_runner_calibrates_and_does_not_change_the_project(runner_lab: Lab) -> None:
+def test_ansible_runner_calibrates_and_does_not_change_the_project(lab: Lab) -> None:
     # A copy, because other tests use the checkout at the same time.
-    project = copy_checkout(runner_lab.directory / "project")
+    project = copy_checkout(lab.directory / "project")
     before = written(project)
     display = {"ANSIBLE_STDOUT_CALLBACK": "calibration.harness.progress"}
-    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)}, project, display)
+    ended = job(lab, "calibrate.yml", {"calibration_profile": str(TINY)}, project, display)
     text = ended.stdout.read()
     assert (ended.status, ended.rc) == ("successful", 0), text
-    (run,) = runner_lab.runs()
+    (run,) = lab.runs()
     assert read_run(run).run.status == "complete"
     assert ended.stats["failures"] == ended.stats["dark"] == {}
     assert "Results: " in text
     assert "1 of 1 measurements" in text
     assert [event["event"] for event in ended.events][-1] == "playbook_on_stats"
     assert written(project) == before
-    assert runner_lab.leftovers() == []
+    assert lab.leftovers() == []
 
 
-def test_ansible_runner_reports_why_a_job_failed(runner_lab: Lab) -> None:
-    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": "thorough"})
+def test_ansible_runner_reports_why_a_job_failed(lab: Lab) -> None:
+    ended = job(lab, "calibrate.yml", {"calibration_profile": "thorough"})
     assert (ended.status, ended.rc) == ("failed", 2)
     failures = [event for event in ended.events if event["event"] == "runner_on_failed"]
     assert any("unknown profile 'thorough'" in json.dumps(failure["event_data"]["res"]) for failure in failures)
-    assert runner_lab.runs() == []
+    assert lab.runs() == []
 
 
-def test_cleanup_after_a_cancelled_job_ends_the_run_and_keeps_its_measurements(runner_lab: Lab) -> None:
+def test_cleanup_after_a_cancelled_job_ends_the_run_and_keeps_its_measurements(lab: Lab) -> None:
     cancelled: list[bool] = []
 
     def second_step_runs() -> bool:
         # Called until the job has ended; the last answer counts.
-        if steps_recorded(runner_lab) == 1 and probes_of(runner_lab):
+        if steps_recorded(lab) == 1 and probes_of(lab):
             cancelled.append(True)
         return bool(cancelled)
 
-    ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
+    ended = job(lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
     assert ended.status == "canceled", ended.stdout.read()
-    (run,) = runner_lab.runs()
-    assert probes_of(runner_lab), "the SUT measures on"
-    cleaned = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
+    (run,) = lab.runs()
+    assert probes_of(lab), "the SUT measures on"
+    cleaned = job(lab, "cleanup.yml", {"calibration_run_id": run.name})
     assert (cleaned.status, cleaned.rc) == ("successful", 0), cleaned.stdout.read()
     document = read_run(run)
     assert document.run.status == "interrupted"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
-    assert list(runner_lab.remote.iterdir()) == []
+    assert list(lab.remote.iterdir()) == []
 
 
 def test_the_project_needs_no_collections_and_no_prompts() -> None:
@@ -161,7 +153,7 @@ def build_context(definition: Path, place: Path) -> subprocess.CompletedProcess[
 def test_the_execution_environment_has_the_pinned_requirements(tmp_path: Path) -> None:
     done = build_context(DEFINITION, tmp_path / "context")
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("build.txt", "calibrate.txt", "runner.txt"):
+    for name in ("calibrate.txt", "runner.txt"):
         lock = ROOT / "requirements" / name
         assert (tmp_path / "context" / "_build" / "requirements" / name).read_bytes() == lock.read_bytes()
     recipe = next(path for name in ("Containerfile", "Dockerfile") if (path := tmp_path / "context" / name).exists())

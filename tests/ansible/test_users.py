@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout, copy_sutprobe
+from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout
 
 from calibration.results.store import read_run
 from calibration.runner.directory import Directory
@@ -66,7 +66,6 @@ def python_of(user: pwd.struct_passwd) -> list[str]:
 def test_an_ordinary_user_calibrates_from_their_own_checkout(user: pwd.struct_passwd, user_lab: Lab) -> None:
     python, packages = python_of(user)
     checkout = copy_checkout(user_lab.directory / "checkout")
-    copy_sutprobe(checkout / ".cache")
     profile = Path(shutil.copy(TINY, checkout / "tiny.yml"))
     for path in (user_lab.directory, *user_lab.directory.rglob("*")):
         os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)

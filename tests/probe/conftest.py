@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from calibration.build import TARGETS, BuiltProbe, build
+from calibration.build import TARGETS, BuiltProbe, compiled
 from calibration.sutprobe.document import read_document
 from tests.probe.sanitized import SANITIZERS, Sanitizer, program
 from tests.probe.selftest_build import build_selftest
@@ -102,22 +102,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def built_x86_64() -> BuiltProbe:
-    return build("x86_64")
+    return compiled("x86_64")
 
 
 @pytest.fixture(scope="session")
 def built_aarch64() -> BuiltProbe:
-    return build("aarch64")
+    return compiled("aarch64")
 
 
 @pytest.fixture(scope="session")
 def built_ppc64le() -> BuiltProbe:
-    return build("ppc64le")
+    return compiled("ppc64le")
 
 
 @pytest.fixture(scope="session")
 def built_riscv64() -> BuiltProbe:
-    return build("riscv64")
+    return compiled("riscv64")
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,14 @@ import struct
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
 from calibration import build as build_module
 from calibration.base.errors import EnvironmentLacksError, InputError
-from calibration.build import SHA256SUMS, SOURCES_DIRECTORY, TARGETS, BuiltProbe, sha256sums, source_sha256, sources
+from calibration.build import BUILT_DIRECTORY, SOURCES_DIRECTORY, TARGETS, BuiltProbe, Target, source_sha256, sources
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
@@ -46,18 +46,62 @@ def test_binary_names_no_path_of_the_builder(built: BuiltProbe) -> None:
     assert str(Path(build_module.__file__).parent).encode() not in built.path.read_bytes()
 
 
-def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
-    built_x86_64: BuiltProbe, built_aarch64: BuiltProbe, built_ppc64le: BuiltProbe, built_riscv64: BuiltProbe
+def test_binaries_are_the_same_bit_for_bit_as_those_of_the_checkout(built: BuiltProbe) -> None:
+    """CALIBRATION_BLESS=1 writes them after a change of the sources, the flags, the compiler or the version."""
+    kept = BUILT_DIRECTORY / built.target
+    for name in ("build.json", "sutprobe"):
+        if os.environ.get("CALIBRATION_BLESS") == "1":
+            kept.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(built.path.with_name(name), kept)
+        assert (kept / name).read_bytes() == built.path.with_name(name).read_bytes(), IF_CHANGED
+    assert os.access(kept / "sutprobe", os.X_OK)
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The targets that the compiler is asked for."""
+    asked: list[str] = []
+    monkeypatch.setattr(build_module, "compiled", asked.append)
+    return asked
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_checkout_has_the_programs_of_its_sources(target: Target, compiling: list[str]) -> None:
+    assert build_module.build(target).path == BUILT_DIRECTORY / target / "sutprobe", IF_CHANGED
+    assert not compiling, IF_CHANGED
+
+
+@pytest.mark.parametrize("name", ["source_sha256", "__version__", "BUILT_DIRECTORY"])
+def test_changed_sources_are_compiled(
+    name: str, compiling: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """CALIBRATION_BLESS=1 writes the hashes after a change of the sources, the flags, the compiler or the version."""
-    found = sha256sums((built_x86_64, built_aarch64, built_ppc64le, built_riscv64))
-    if os.environ.get("CALIBRATION_BLESS") == "1":
-        SHA256SUMS.write_text(found, encoding="utf-8")
-    assert SHA256SUMS.read_text(encoding="utf-8") == found, IF_CHANGED
+    others = {"source_sha256": lambda: "ab" * 32, "__version__": "9.8.7", "BUILT_DIRECTORY": tmp_path}
+    monkeypatch.setattr(build_module, name, others[name])
+    build_module.build("x86_64")
+    assert compiling == ["x86_64"]
 
 
-def test_the_hashes_are_of_these_sources() -> None:
-    assert source_sha256() in SHA256SUMS.read_text(encoding="utf-8"), IF_CHANGED
+def test_a_damaged_program_is_no_reason_to_compile(
+    compiling: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(BUILT_DIRECTORY, tmp_path / "built")
+    monkeypatch.setattr(build_module, "BUILT_DIRECTORY", tmp_path / "built")
+    with (tmp_path / "built" / "x86_64" / "sutprobe").open("ab") as program:
+        program.write(b"x")
+    with pytest.raises(InputError, match="sha256"):
+        build_module.build("x86_64")
+    assert not compiling
+
+
+def test_without_a_compiler_the_way_to_one_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build_module, "BUILT_DIRECTORY", tmp_path)
+    monkeypatch.setattr(build_module, "version", missing)
+    with pytest.raises(EnvironmentLacksError, match=r"ziglang wheel.*\.venv-test"):
+        build_module.build("x86_64")
+
+
+def missing(name: str) -> str:
+    raise PackageNotFoundError(name)
 
 
 def test_record_says_what_the_bytes_are(built: BuiltProbe) -> None:
@@ -69,7 +113,7 @@ def test_record_says_what_the_bytes_are(built: BuiltProbe) -> None:
 
 def test_second_build_is_the_cached_one(built: BuiltProbe) -> None:
     before = built.path.stat().st_mtime_ns
-    assert build_module.build(built.target) == built
+    assert build_module.compiled(built.target) == built
     assert built.path.stat().st_mtime_ns == before
 
 
@@ -118,7 +162,7 @@ def test_sources_that_change_meanwhile_are_not_cached(tmp_path: Path, monkeypatc
     monkeypatch.setattr(build_module, "source_sha256", lambda: next(hashes))
     monkeypatch.setattr(build_module, "compile_to", lambda binary, _: binary.write_bytes(b""))
     with pytest.raises(EnvironmentLacksError, match="changed while"):
-        build_module.build("x86_64", tmp_path)
+        build_module.compiled("x86_64", tmp_path)
     assert not list(tmp_path.rglob("sutprobe"))
 
 
@@ -129,7 +173,7 @@ def test_compiler_error_is_reported(tmp_path: Path) -> None:
 
 
 def test_two_builds_at_once_agree(built_x86_64: BuiltProbe) -> None:
-    program = "from calibration.build import build; print(build('x86_64').sha256)"
+    program = "from calibration.build import compiled; print(compiled('x86_64').sha256)"
     running = [
         subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=SOURCES_DIRECTORY.parents[1]

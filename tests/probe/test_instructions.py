@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from unicorn import arm64_const, x86_const
 
-from calibration.build import SYMBOLS, Target, build, strip
+from calibration.build import SYMBOLS, Target, build, compiled, strip
 from tests.probe.binary import Access, Elf, Function, Instruction, disassemble, loops
 from tests.probe.emulation import LineStore, emulate, emulate_chains
 
@@ -61,7 +61,7 @@ STACK = {"rsp", "rbp", "sp", "x29", "fp"}
 
 class _Named(dict[Target, Path]):
     def __missing__(self, target: Target) -> Path:
-        self[target] = build(target).path.with_name(SYMBOLS)
+        self[target] = compiled(target).path.with_name(SYMBOLS)
         return self[target]
 
 
