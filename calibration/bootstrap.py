@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README's two commands: from a fresh checkout to a calibration report, or to a test run.
 
-Needs only Python with venv and pip. Makes a virtual environment in the checkout from the locked requirements, once;
-later starts compare a fingerprint. The syntax is that of any Python 3, so that an old one gets a clear message.
+Needs only Python with venv and pip. Makes a virtual environment in the checkout from the locked requirements, once,
+with uv or else with pip; later starts compare a fingerprint. The syntax is that of any Python 3, so that an old one
+gets a clear message.
 """
 
 import os
@@ -48,16 +49,45 @@ if sys.version_info < MIN_PYTHON:
 
 # ruff: noqa: E402 - from here on the Python is new enough
 
+import ast
 import fcntl
 import hashlib
 import importlib.util
+import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 CHECKOUT = Path(ROOT)
 REQUIREMENTS = CHECKOUT / "requirements"
 BUILD = REQUIREMENTS / "build.txt"
+UV = REQUIREMENTS / "uv.txt"
+
+UV_VARIABLES = {
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "proxy": "ALL_PROXY",
+    "retries": "UV_HTTP_RETRIES",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+"""Where packages come from: settings of pip that uv does not read, and its own for the same."""
+
+OF_PIP = {
+    "break-system-packages", "cache-dir", "compile", "config-file", "disable-pip-version-check", "no-cache-dir",
+    "no-color", "no-compile", "no-input", "no-python-version-warning", "no-warn-script-location", "prefer-binary",
+    "progress-bar", "quiet", "require-hashes", "require-virtualenv", "root-user-action", "verbose",
+}  # fmt: skip
+"""Settings of pip that change nothing in a new environment of pinned packages. With any other, pip is used."""
+
+
+class NoUvError(Exception):
+    """Why uv cannot install the packages."""
 
 
 def fingerprint(lock: Path) -> str:
@@ -81,31 +111,105 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
         wanted = fingerprint(lock)
         if python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
             return python
-        if importlib.util.find_spec("ensurepip") is None:
-            fail(f"{sys.executable} lacks the modules venv and ensurepip: on Debian install python3-venv")
         began = time.monotonic()
-        say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
-        run([sys.executable, "-m", "venv", "--clear", str(directory)])  # its own Python may be the one in there
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        if not sys.dont_write_bytecode:
-            pip.append("--no-compile")  # most modules are never imported; the others are compiled at their first import
-        install(pip, lock)
-        if with_package:
-            install(pip, BUILD)
-            run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])
+        say(f"making {directory.name} from requirements/{lock.name}: once")
+        work = cache / f"{directory.name}.installing"
+        shutil.rmtree(work, ignore_errors=True)
+        try:
+            install(directory, lock, work, with_package=with_package)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         stamp.write_text(wanted, encoding="utf-8")
         say(f"{directory.name} made in {time.monotonic() - began:.0f} s")
     return python
 
 
-def install(pip: list[str], lock: Path) -> None:
-    """Install the packages of *lock* with *pip*; exit with its output if it fails."""
-    run([*pip, "--require-hashes", "--requirement", str(lock)])
+def install(directory: Path, lock: Path, work: Path, *, with_package: bool) -> None:
+    """Make a virtual environment in *directory* and install the packages of *lock* into it, with uv or else with pip.
+
+    *work* is an empty directory on the same file system: packages are linked from it, so that no other environment
+    has the same files, and nothing is copied.
+    """
+    python = str(directory / "bin" / "python")
+    tools = str(work / "tools")
+    borrowed = importlib.util.find_spec("pip") is not None and Path(sys.prefix) != directory  # which is cleared below
+    if not borrowed and importlib.util.find_spec("ensurepip") is None:
+        fail(f"{sys.executable} lacks pip and ensurepip: on Debian install python3-venv")
+    make = [sys.executable, "-m", "venv", "--clear", *(("--without-pip",) if borrowed else ()), str(directory)]
+    pip = [sys.executable, "-m", "pip", "--python", python] if borrowed else [python, "-m", "pip"]
+    options = ["install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    if not sys.dont_write_bytecode:
+        options.append("--no-compile")  # most modules are never imported; the others are compiled at their first import
+    steps = [["--require-hashes", "--requirement", str(lock)]]
+    if with_package:
+        steps.append(["--require-hashes", "--target", tools, "--requirement", str(BUILD)])
+        steps.append(["--no-deps", "--no-build-isolation", "--editable", ROOT])
+    environ = {**os.environ, "PYTHONPATH": tools}
+    run(make, os.environ)
+    try:
+        sources, settings = uv_settings(pip)
+        get_uv = ["--require-hashes", "--only-binary", ":all:", "--target", tools, "--requirement", str(UV)]
+        attempt([*pip, *options, *get_uv], os.environ)
+        uv = [f"{tools}/bin/uv", "pip", "install", "--quiet", "--python", python, *sources]
+        for step in steps:
+            attempt(
+                [*uv, "--cache-dir", str(work / "cache"), "--link-mode", "hardlink", *step], {**environ, **settings}
+            )
+    except NoUvError as reason:
+        say(f"{reason}: pip installs the packages")
+        shutil.rmtree(work, ignore_errors=True)
+        run(make, os.environ)
+        for step in steps:
+            run([*pip, *options, *step], environ)
 
 
-def run(command: list[str]) -> None:
-    """Run *command*; exit with its output if it fails."""
-    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
+def uv_settings(pip: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return options and environment variables that make uv take packages from where *pip* is configured to.
+
+    Raise ``NoUvError`` if none can.
+    """
+    listed = subprocess.run([*pip, "config", "list"], check=False, capture_output=True, text=True)
+    if listed.returncode != 0:
+        fail(f"'{' '.join(pip)} config list' failed with exit code {listed.returncode}:\n{listed.stderr}")
+    found: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):  # each wins over those before it
+        for line in listed.stdout.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(f"{section}."):
+                found[name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
+    closed = ["--no-index"] if found.pop("no-index", "0").lower() in {"1", "on", "t", "true", "y", "yes"} else []
+    unknown = sorted(found.keys() - UV_VARIABLES.keys() - OF_PIP)
+    if unknown:
+        raise NoUvError(f"uv has no setting for pip's {', '.join(unknown)}")
+    return closed, {
+        variable: ("," if name == "find-links" else " ").join(found[name].split())
+        for name, variable in UV_VARIABLES.items()
+        if name in found
+    }
+
+
+def attempt(command: list[str], environ: Mapping[str, str]) -> None:
+    """Run *command* and print its output. Exit if a package's hash is not that of the lock.
+
+    Raise ``NoUvError`` if it cannot be started or fails otherwise.
+    """
+    try:
+        done = subprocess.run(
+            command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environ,
+        )  # fmt: skip
+    except OSError as error:
+        raise NoUvError(f"cannot start uv: {error.strerror}") from error
+    sys.stderr.write(done.stdout)
+    if done.returncode != 0:
+        if "hash" in done.stdout.lower():
+            fail(f"'{' '.join(command)}' failed with exit code {done.returncode}: see its output above")
+        raise NoUvError("uv cannot be used, see above")
+
+
+def run(command: list[str], environ: Mapping[str, str]) -> None:
+    """Run *command*; exit if it fails."""
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, env=environ)
     if done.returncode != 0:
         fail(f"'{' '.join(command)}' failed with exit code {done.returncode}: see its output above")
 
