@@ -130,13 +130,27 @@ def quantile_ranks(count: int, share: float) -> tuple[int, int, float] | None:
     """
     if count < 1:
         return None
-    from scipy.stats import binom  # noqa: PLC0415 - takes a second, and only percentiles need it
-
-    low, high = map(int, binom.interval(COVERAGE, count, share))
+    outside = (1 - COVERAGE) / 2
+    low, high = (_binomial_rank(chance, count, share) for chance in (outside, 1 - outside))
     if low < 1 or high >= count:
         return None
     # sample `low` is too high if fewer than `low` are up to the quantile; the one after `high` too low if more are
-    return low, high + 1, float(binom.cdf(high, count, share) - binom.cdf(low - 1, count, share))
+    return low, high + 1, _binomial_share(high, count, share) - _binomial_share(low - 1, count, share)
+
+
+def _binomial_rank(chance: float, count: int, share: float) -> int:
+    """Return the smallest number that at most as many of *count* are with at least this *chance*, each by *share*."""
+    from scipy.special import bdtrik  # noqa: PLC0415 - slow, and only percentiles need it
+
+    near = max(0, ceil(bdtrik(chance, count, share)) - 1)  # rounded, to either side
+    return next(most for most in range(near, count + 1) if _binomial_share(most, count, share) >= chance)
+
+
+def _binomial_share(most: int, count: int, share: float) -> float:
+    """Return the chance that at most *most* of *count* are, each by *share*."""
+    from scipy.special import betaincc  # noqa: PLC0415 - as above; scipy.stats takes a second and 50 MB
+
+    return float(betaincc(most + 1, count - most, share)) if most < count else 1.0
 
 
 def beyond_longest(count: int) -> float:
