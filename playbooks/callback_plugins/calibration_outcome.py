@@ -17,6 +17,7 @@ author: The calibration harness contributors
 """
 
 
+import ansible_collections.calibration.harness.plugins.plugin_utils.waiting
 import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before the first worker is forked
 
 from ansible.plugins.callback import CallbackBase

@@ -2,12 +2,17 @@
 """A worker process of Ansible that dies costs its SUT at most, whatever kills it, and the run ends."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
 import sys
+import threading
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import (
@@ -20,6 +25,7 @@ from support import (
     calibrate,
     inventory_of,
     let_go,
+    load_plugin,
     processes_of,
     run,
     run_of,
@@ -176,3 +182,63 @@ def test_a_worker_killed_while_it_reports_ends_the_playbook(lab: Lab) -> None:
     code, text = play(lab, "host_pinned", "healthy", "locked")
     assert code == 1, text
     assert "was killed by SIGKILL while it sent a result, so that no other can" in " ".join(text.split())
+
+
+WAITING = load_plugin("plugin_utils", "waiting")
+
+
+def looking(pending: int) -> tuple[SimpleNamespace, list[str]]:
+    """Return a strategy with so many *pending* results, and what it found each time that it looked for them."""
+    found: list[str] = []
+
+    def process(strategy: Any, _iterator: None, _one_pass: bool, _max_passes: int | None) -> None:
+        found.append(",".join(strategy._results))
+        strategy._results.clear()
+
+    lock = threading.Condition(threading.Lock())
+    strategy = SimpleNamespace(_results=deque[str](), _results_lock=lock, _pending_results=pending)
+    strategy.look = WAITING.waiting(process)
+    return strategy, found
+
+
+def test_a_controller_looks_for_results_when_there_is_one() -> None:
+    strategy, found = looking(pending=2)
+    strategy.look(strategy, None, max_passes=1)
+    assert found == [""], "there may be more to start"
+
+    def report(result: str) -> None:
+        with strategy._results_lock:
+            strategy._results.append(result)
+
+    for result in ("first", "second"):
+        late = threading.Timer(0.3, report, [result])
+        late.start()
+        strategy.look(strategy, None)
+        late.join()
+    assert found == ["", "first", "second"]
+
+
+def test_a_controller_looks_again_for_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WAITING, "DEAD_S", 0.01)
+    strategy, found = looking(pending=1)
+    strategy.look(strategy, None)
+    assert found == [""]
+
+
+def test_a_controller_does_not_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WAITING, "DEAD_S", PATIENCE_S)
+    strategy, found = looking(pending=0)
+    strategy.look(strategy, None)
+    assert found == [""]
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_task_waits_for_a_worker(free: bool) -> None:
+    inside, outside = multiprocessing.Pipe()
+    worker = multiprocessing.get_context("fork").Process(target=outside.recv)
+    worker.start()
+    strategy = SimpleNamespace(_workers=[worker, *[None] * free])
+    threading.Timer(0.3, inside.send, [None]).start()
+    alive = WAITING.with_worker(lambda *_: worker.is_alive())(strategy)
+    worker.join()
+    assert alive is free

@@ -13,6 +13,7 @@ import shlex
 import signal
 from pathlib import Path
 
+import ansible_collections.calibration.harness.plugins.plugin_utils.waiting
 import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before a task's worker is forked
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.calibration.harness.plugins.plugin_utils.outputs import encodable, read_so_far
