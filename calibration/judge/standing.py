@@ -20,6 +20,7 @@ from calibration.results.history import Sut
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.nights import night_of
+from calibration.results.store import read_run
 
 
 class Standing(NamedTuple):
@@ -54,18 +55,30 @@ class Standings:
             return None
         return standing_in(self._nights(run.resolve(), document), document)
 
+    def answer(self, run: Path) -> Answer:
+        """Return the answer on the SUT of the *run* directory in results; its document is read only to judge it alone.
+
+        Raises like ``read_history`` and ``read_run``.
+        """
+        night = night_of(run.name)
+        nights = None if night is None else self._known(run.resolve(), night)
+        return answer_of(nights or judge_alone(read_run(run)), (run.parent.parent.name, run.parent.name))
+
     def _nights(self, run: Path, document: RunDocument) -> JudgedNights:
         directory = run.parent if run.name == RUN else run
         named = document.run
         if directory.parts[-3:] != (named.testbed, named.sut, named.id):
             return judge_alone(document)
-        results, night = directory.parents[2], night_of(named.id) or named.started_at.date()
-        key = (results, named.testbed, None if self._peers else named.sut, night)
+        return self._known(directory, night_of(named.id) or named.started_at.date()) or judge_alone(document)
+
+    def _known(self, directory: Path, night: date) -> JudgedNights | None:
+        """Return the nights that the run in *directory* is in; ``None`` if its SUT has none that *night*."""
+        testbed, sut, _ = directory.parts[-3:]
+        key = (directory.parents[2], testbed, None if self._peers else sut, night)
         if key not in self._read:
-            self._read = {key: judge_testbed(results, named.testbed, sut=key[2], night=night)}
+            self._read = {key: judge_testbed(key[0], testbed, sut=key[2], night=night)}
         nights = self._read[key]
-        known = nights.night == night and (named.testbed, named.sut) in nights.of_sut
-        return nights if known else judge_alone(document)
+        return nights if nights.night == night and (testbed, sut) in nights.of_sut else None
 
 
 def by_night(runs: Iterable[Path]) -> list[Path]:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outcome of a SUT's run, summed up for Ansible."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from calibration.base.commandline import cleanup_command
 from calibration.base.grouping import grouped
 from calibration.base.units import plural
-from calibration.judge.standing import Standings
-from calibration.report.story import left_changed, told
+from calibration.report.story import left_changed
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
 from calibration.run.pace import pace_text, within_announcement
@@ -81,5 +79,4 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
         ],
         "left_changed": left_changed(document),
         "failed_verdicts": _failed_verdicts(document),
-        "story": asdict(told(document, directory, Standings(peers=False))),
     }

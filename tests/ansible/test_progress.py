@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +21,12 @@ import pytest
 from ansible.utils.display import Display
 from support import PATIENCE_S, ROOT, SLOW, Lab, calibrate_command, inventory_of, load_plugin
 
-from calibration.judge.run import verdicts_of
+from calibration.judge.judged import JudgedNights
+from calibration.judge.night import judge_testbed
+from calibration.judge.standing import Standings
+from calibration.report.story import told
 from calibration.results.store import read_run
-from tests.report.report_documents import first_screen, run_document
+from tests.report.report_documents import judged, run_document, store
 
 CALLBACK = load_plugin("callback", "progress")
 
@@ -275,30 +277,46 @@ def test_a_reason_is_shown_once() -> None:
     assert stream.getvalue().splitlines() == ["sut1: Calibration failed", "  more"]
 
 
-@pytest.mark.parametrize("count", [1, 4, 5, 100])
-def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None:
-    document = run_document()
-    summary = first_screen(document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements))}))
-    fields = json.loads(json.dumps(asdict(summary)))  # as it comes from a task
-    shown, stream = screen(live=False, colour=count > 4)
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = judged(run_document())
     names = [f"sut{number}" for number in range(count)]
-    ended = {"story": fields, "status": "complete", "directory": "/results/run", "document": None, "pace": None}
+    runs = {
+        name: store(document.model_copy(update={"run": document.run.model_copy(update={"sut": name})}), tmp_path)
+        for name in names
+    }
+    answers = {name: told(read_run(run), run, Standings()).answer[0][1] for name, run in runs.items()}
+    read: list[str] = []
+
+    def judge_counted(*args: Any, **named: Any) -> JudgedNights:
+        read.append(named["sut"])
+        return judge_testbed(*args, **named)
+
+    monkeypatch.setattr("calibration.judge.standing.judge_testbed", judge_counted)
+    shown, stream = screen(live=False, colour=count > 4)
+    ended = {"status": "complete", "document": None, "pace": None}
     callback = SimpleNamespace(
         screen=shown,
-        finished=dict.fromkeys(names, ended) | {"sut0": {**ended, "status": "incomplete"}},
+        finished={name: {**ended, "directory": str(run)} for name, run in runs.items()},
         progress={},
         site=None,
         stop_refreshing=lambda: None,
         page_in_site=lambda _document: None,
     )
+    callback.finished["sut0"]["status"] = "incomplete"
     CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={"sut1": 1}, dark={"sut2": 1}))
     lines = stream.getvalue().splitlines()
     if count > 4:
-        red, (_, machine) = {"sut0", "sut1", "sut2"}, summary.answer[0]
+        assert read == [None], "a testbed is judged once for all of its SUTs"
         assert lines == [
-            f"\033[31m{name}: {machine}\033[0m" if name in red else f"{name}: {machine}" for name in sorted(names)
+            f"\033[31m{name}: {machine}\033[0m" if name in {"sut0", "sut1", "sut2"} else f"{name}: {machine}"
+            for name, machine in answers.items()
         ]
     else:
+        assert read == names
         assert len(lines) <= 24 * count, "a terminal has 24 rows"
-        assert lines.count("  Results: /results/run") == count
-        assert sum(line.startswith(f"? {summary.name} ") for line in lines) == count
+        assert [line for line in lines if "Results:" in line] == [f"  Results: {run}" for run in runs.values()]
+        heads = [f"{document.run.testbed} / {name} " for name in names]
+        assert [head for head in heads for line in lines if line.startswith(f"? {head}")] == heads

@@ -40,10 +40,11 @@ from calibration.base.errors import CalibrationError
 from calibration.base.files import open_regular
 from calibration.base.parsers import parse_json
 from calibration.base.text import HarmlessStream, duration, message, visible
-from calibration.report.headlines import HeadlineRow, Peers
+from calibration.judge.standing import Standings, by_night
 from calibration.report.show import print_story
-from calibration.report.story import Story
+from calibration.report.story import told
 from calibration.results.layout import RECORDS
+from calibration.results.store import read_run
 
 MEASURE = "calibration.harness.measure"
 CLEANUP = "calibration.harness.cleanup"
@@ -163,7 +164,7 @@ class Screen:
         """Show the first screen of the run in *directory*."""
         with self.lock:
             self.clear()
-            print_story(story, Path(directory), self.stream, colour=self.colour)
+            print_story(story, directory, self.stream, colour=self.colour)
 
     def clear(self):
         """Erase the live lines, to print something else."""
@@ -204,15 +205,6 @@ class BesideScreen(HarmlessStream):
             self.flush()
             self._screen.wrote = time.monotonic()
             return written
-
-
-def story_of(fields):
-    """Return the story of a run from a task's result, whose tuples are lists."""
-    headlines = tuple(
-        HeadlineRow(**{**row, "peers": None if row["peers"] is None else Peers(**row["peers"])})
-        for row in fields["headlines"]
-    )
-    return Story(**{**fields, "headlines": headlines})
 
 
 def failure_text(result):
@@ -267,15 +259,20 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         """Print the result of each SUT, and where the results are."""
         self.stop_refreshing()
-        for name in sorted(self.finished):
+        directories = {name: Path(self.finished[name]["directory"]) for name in sorted(self.finished)}
+        many = len(directories) > MAX_SCREENS
+        standings = Standings(peers=many)
+        machines = {
+            run: next(standings.answer(run).lines())[1] for run in by_night(directories.values() if many else ())
+        }
+        for name, directory in directories.items():
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
-            if len(self.finished) > MAX_SCREENS:
-                _, machine = ended["story"]["answer"][0]
-                self.screen.message(f"{name}: {machine}", "red" if bad else "")
+            if many:
+                self.screen.message(f"{name}: {machines[directory]}", "red" if bad else "")
                 continue
             self.screen.message("")
-            self.screen.show(story_of(ended["story"]), ended["directory"])
+            self.screen.show(told(read_run(directory), directory, standings), directory)
             if ended.get("pace"):
                 self.screen.message(f"  Measuring took {ended['pace']}")
             self.screen.message(f"  Results: {ended['directory']}")
