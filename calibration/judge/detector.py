@@ -95,6 +95,10 @@ class Walk:
         for night in range(len(self.values)):
             self.step(night)
 
+    def changed(self, row: int) -> bool:
+        """Return whether anything began or returned in the series at *row*."""
+        return bool(self.begins[row] or self.excursions[row])
+
     def step(self, night: int) -> None:
         """Process the values of *night*; earlier nights must have been processed."""
         if night + 1 < MIN_VALUES:

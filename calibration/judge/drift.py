@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibration.base.grouping import grouped
 from calibration.base.units import plural
 from calibration.judge.detector import (
     DRIFT_NIGHTS,
@@ -70,7 +71,7 @@ class Flips(NamedTuple):
     upper_share: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """Analysis of one series, as known on its last night.
 
@@ -142,22 +143,28 @@ def analyse(values: Floats) -> list[Analysis]:
     scaled -= centre[:, None]
     walk = Walk(np.ascontiguousarray(scaled.T), counts)
     walk.run()
-    memory = memory_of(correlation_of(walk.state))
-    series = zip(counts.tolist(), unit.tolist(), centre.tolist(), memory.tolist(), strict=True)
-    return [
-        _analysis(
-            scaled[row, :count],
+    found = [NO_ANALYSIS] * len(values)
+    memory = memory_of(correlation_of(walk.state)).tolist()
+    calm = grouped((count, row) for row, count in enumerate(counts.tolist()) if count and not walk.changed(row))
+    for count, rows in calm.items():
+        own = scaled[rows, :count]
+        stretches = _stretches(own, 0, centre[rows])
+        flipping = two_levels(own).found.tolist()
+        series = zip(rows, stretches, unit[rows].tolist(), columns[rows, 0].tolist(), flipping, strict=True)
+        for row, stretch, size, night, flips in series:
+            if not flips:
+                found[row] = Analysis((), None, stretch.level * size, stretch.spread, night, count)
+    for row in (row for row in some.tolist() if found[row] is NO_ANALYSIS):
+        found[row] = _analysis(
+            scaled[row, : counts[row]],
             walk.begins[row],
             walk.excursions[row],
             columns[row],
-            unit=size,
-            centre=middle,
-            memory=remembered,
+            unit=float(unit[row]),
+            centre=float(centre[row]),
+            memory=memory[row],
         )
-        if count
-        else NO_ANALYSIS
-        for row, (count, size, middle, remembered) in enumerate(series)
-    ]
+    return found
 
 
 def lasting(
@@ -235,22 +242,24 @@ def _analysis(
 
 
 def _stretch(scaled: Floats, begin: int, end: int, centre: float) -> _Stretch:
-    own = np.sort(scaled[begin:end])
-    count = len(own)
-    level = float(own[count // 5 : count - count // 5].mean())
-    square = (bounded(own) - level) ** 2
-    variance = float(square.sum()) / max(count - 1, 1)
-    tails = 3.0
-    if variance > EPSILON**2:
-        tails = max(tails, float((square**2).mean()) / variance**2)
+    (found,) = _stretches(scaled[None, begin:end], begin, np.array([centre]))
+    return found
+
+
+def _stretches(values: Floats, begin: int, centre: Floats) -> list[_Stretch]:
+    """Return the stretches of *values*, one series per row, that begin at *begin*."""
+    own = np.sort(values, axis=1)
+    count = values.shape[1]
+    level = own[:, count // 5 : count - count // 5].mean(axis=1)
+    square = np.ascontiguousarray((bounded(own.T) - level).T) ** 2  # a row's sum is rounded as if it were alone
+    variance = square.sum(axis=1) / max(count - 1, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no variance, then no tails
+        tails = np.where(variance > EPSILON**2, np.maximum(3.0, (square**2).mean(axis=1) / variance**2), 3.0)
     moved = level + centre
-    return _Stretch(
-        begin,
-        end,
-        moved if abs(moved) > EPSILON else 0.0,
-        sqrt(variance) if variance > EPSILON**2 else 0.0,
-        tails,
-    )
+    moved[np.abs(moved) <= EPSILON] = 0.0
+    deviation = np.where(variance > EPSILON**2, np.sqrt(variance), 0.0)
+    rows = zip(moved.tolist(), deviation.tolist(), tails.tolist(), strict=True)
+    return [_Stretch(begin, begin + count, *row) for row in rows]
 
 
 def _change(kind: Kind, old: _Stretch, new: _Stretch, night: int, *, unit: float, memory: float) -> DriftChange:

@@ -290,6 +290,16 @@ def test_series_are_independent() -> None:
         assert together.level == pytest.approx(item.level)
 
 
+def test_series_without_a_change_have_the_figures_they_have_alone() -> None:
+    values = 100.0 + generate("autocorrelation 0", 2, 40, 90)
+    values[::2, :31] = np.nan
+    values[7, 5::7] = np.nan
+    together = analyse(values)
+    calm = [row for row, analysis in enumerate(together) if not analysis.changes and analysis.flips is None]
+    assert len(calm) > 30
+    assert [together[row] for row in calm] == [one(values[row]) for row in calm], "to the last bit"
+
+
 def test_a_new_level_needs_more_values_for_a_spread_change() -> None:
     values = np.full((1, 45), 0.25)
     values[0, :2] = 0.0
