@@ -2,8 +2,10 @@
 """Render a chart's Vega-Lite specification as light and dark SVG, and as an interactive chart."""
 
 import json
+import os
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -12,6 +14,9 @@ import vl_convert
 from calibration.charts.base import DARK, FONT, Chart
 
 VERSION: Final = "6.4"  # of Vega-Lite, for files and for the browser
+
+NO_FONTS: Final = Path(__file__).with_name("fonts.conf")
+"""Configuration without the machine's fonts, which could change a picture and would be opened for each text."""
 
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]*(?: opacity="0"| display="none"| d="M0,0h0v0h0Z")[^>]*/>')
@@ -64,4 +69,19 @@ def keep(files: dict[str, str], chart: Chart) -> Chart:
 
 @lru_cache(maxsize=128)
 def _svg(spec: str) -> str:
+    _load_own_fonts()
     return vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
+
+
+@cache
+def _load_own_fonts() -> None:
+    """Make the renderer load its fonts, which it does once, without the machine's."""
+    before = os.environ.get("FONTCONFIG_FILE")
+    os.environ["FONTCONFIG_FILE"] = str(NO_FONTS)
+    try:
+        vl_convert.svg_to_png('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
+    finally:
+        if before is None:
+            del os.environ["FONTCONFIG_FILE"]
+        else:
+            os.environ["FONTCONFIG_FILE"] = before

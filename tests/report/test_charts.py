@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts: valid and reproducible specifications, limits for large machines, and their contents."""
 
+import ctypes
 import json
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -50,6 +55,7 @@ from tests.report.report_documents import grown, run_document, scaled, with_cpus
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000
 MAX_ELEMENTS = 3_000
+IN_OPEN = 0x20  # of inotify(7)
 WIDE_PX = 660.0  # least width of a wide chart, in calibration.css
 MATRICES = ("latency_matrix", "bandwidth_matrix")
 NEARNESS: tuple[Class, ...] = ("same_llc", "same_node", "other_package")
@@ -234,6 +240,31 @@ def drawn(made: Callable[[], Chart | None]) -> Chart:
     chart = made()
     assert chart is not None
     return chart
+
+
+def test_text_is_measured_without_the_fonts_of_the_machine(tmp_path: Path) -> None:
+    fonts = tmp_path / "fonts"
+    fonts.mkdir()
+    (fonts / "font.ttf").write_bytes(b"")
+    machine = tmp_path / "fonts.conf"
+    machine.write_text(f"<fontconfig><dir>{fonts}</dir></fontconfig>", encoding="utf-8")
+    libc = ctypes.CDLL(None)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert libc.inotify_add_watch(watch, bytes(fonts), IN_OPEN) > 0
+    spec = json.dumps(drawn(SMALL["gaps"]).spec)
+    code = "import os, sys; from calibration.report.pictures import _svg; print(_svg(sys.stdin.read()))"
+    svg = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(os.environ['FONTCONFIG_FILE'])"],
+        env={**os.environ, "FONTCONFIG_FILE": str(machine)},
+        input=spec,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert svg.endswith(f"</svg>\n{machine}\n")
+    with pytest.raises(BlockingIOError):  # nothing was opened
+        os.read(watch, 4096)
+    os.close(watch)
 
 
 @pytest.mark.parametrize("made", [*SMALL.values(), *BIG.values()], ids=[*SMALL, *(f"big-{name}" for name in BIG)])
