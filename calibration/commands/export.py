@@ -53,8 +53,8 @@ def export_command(
         else:
             from calibration.exports.influx import influx  # noqa: PLC0415 - as above
 
-            for line in influx(results, None if since is None else since.date(), left_out):
-                file.write(f"{line}\n")
+            for lines in influx(results, None if since is None else since.date(), left_out):
+                file.write(lines)
 
 
 @contextmanager

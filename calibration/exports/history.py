@@ -7,7 +7,7 @@ Imports and unreadable documents are left out.
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ import duckdb
 
 from calibration.base.errors import EnvironmentLacksError
 from calibration.base.files import replacing
-from calibration.exports.families import Family, family_of
+from calibration.exports.families import family_of
 from calibration.results.history import Sut
 from calibration.results.index import open_index
 from calibration.results.index_queries import Scope, misdated_nights
@@ -34,6 +34,9 @@ THREADS: Final = 2
 
 BATCH: Final = 10_000
 """Rows fetched at once."""
+
+VALID: Final = "value IS NOT NULL AND measured_at IS NOT NULL"
+"""The condition for metrics with a value and its time."""
 
 
 class Column(NamedTuple):
@@ -118,62 +121,42 @@ def write_parquet(results: Path, path: Path) -> int:
     return int(rows)
 
 
-class Value(NamedTuple):
-    """A valid metric of a run: its value, and the ends of its interval if it has one, in the unit of its family."""
-
-    testbed: str
-    sut: str
-    family: Family
-    measured_at: datetime
-    value: float
-    low: float | None
-    high: float | None
-    trust: str
-
-
-def values(
+@contextmanager
+def valid_metrics(
     results: Path,
     left_out: Callable[[str], None],
     *,
     since: date | None = None,
     newest_of: Collection[Sut] | None = None,
-) -> Iterator[Value]:
-    """Yield the valid metrics of all runs in *results* from the night *since* on.
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield the index of *results* with the view ``valid``: the valid metrics of all runs from the night *since* on.
 
-    With *newest_of*, only those of the newest run with metrics of each of these SUTs, sorted. Tell *left_out* which
-    metrics lack, and why. Raises like ``read_history``.
+    With *newest_of*, only those of the newest run with metrics of each of these SUTs. Columns are those of the index,
+    values in the unit of the metric. Metrics without a family are among them. Tell *left_out* what is not exported, and
+    why. Raises like ``read_history``.
     """
     with _bounded_index(results) as db:
-        for testbed, sut, directory, metric, measured_at, value, low, high, trust, reason in _rows(
-            db, since, newest_of
-        ):
-            family = family_of(metric)
-            if value is not None and measured_at is not None and family is not None:
-                ends = [None if end is None else end * family.factor for end in (low, high)]
-                when = measured_at.replace(tzinfo=UTC)
-                yield Value(testbed, sut, family, when, value * family.factor, ends[0], ends[1], trust)
-            elif value is None:
+        chosen = f"CREATE TEMP TABLE chosen AS SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"
+        given: list[Any] = [since or date.min]
+        if newest_of is not None:
+            chosen += """ AND for_night AND (testbed, sut, directory) IN (SELECT (testbed, sut, directory) FROM metrics)
+                AND night NOT IN (SELECT unnest(?::DATE[]))
+                AND (testbed, sut) IN (SELECT (unnest(?::VARCHAR[]), unnest(?::VARCHAR[])))
+                QUALIFY row_number() OVER (PARTITION BY testbed, sut ORDER BY night DESC) = 1"""
+            given.append(misdated_nights(db, Scope(testbed=None, sut=None)))
+            given += [[sut[place] for sut in newest_of] for place in (0, 1)]
+        db.execute(chosen, given)
+        of_chosen = "FROM metrics SEMI JOIN chosen USING (testbed, sut, directory) WHERE unit IS NOT NULL"
+        db.execute(f"CREATE TEMP VIEW valid AS {of_chosen} AND {VALID}")
+        names = db.execute(f"SELECT DISTINCT metric {of_chosen}").fetchall()
+        db.execute(
+            f"""SELECT testbed, sut, directory, metric, CASE WHEN value IS NULL THEN reason
+                    WHEN list_contains($unknown::VARCHAR[], metric) THEN 'this version has no such metric'
+                    ELSE 'when it was measured cannot be read' END
+                {of_chosen} AND (NOT ({VALID}) OR list_contains($unknown::VARCHAR[], metric))""",
+            {"unknown": [name for (name,) in names if family_of(name) is None]},
+        )
+        while rows := db.fetchmany(BATCH):
+            for testbed, sut, directory, metric, reason in rows:
                 left_out(f"{testbed}/{sut}/{directory}: {metric} left out: {reason}")
-            else:
-                lacks = "this version has no such metric" if family is None else "when it was measured cannot be read"
-                left_out(f"{testbed}/{sut}/{directory}: {metric} left out: {lacks}")
-
-
-def _rows(
-    db: duckdb.DuckDBPyConnection, since: date | None, newest_of: Collection[Sut] | None
-) -> Iterator[tuple[Any, ...]]:
-    chosen = f"SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"
-    given: list[Any] = [since or date.min]
-    if newest_of is not None:
-        chosen += """ AND for_night AND (testbed, sut, directory) IN (SELECT (testbed, sut, directory) FROM metrics)
-            AND night NOT IN (SELECT unnest(?::DATE[]))
-            QUALIFY row_number() OVER (PARTITION BY testbed, sut ORDER BY night DESC) = 1"""
-        given.append(misdated_nights(db, Scope(testbed=None, sut=None)))
-    db.execute(
-        f"""SELECT testbed, sut, directory, metric, measured_at, value, low, high, trust, reason
-            FROM metrics JOIN ({chosen}) USING (testbed, sut, directory)
-            WHERE unit IS NOT NULL {"" if newest_of is None else "ORDER BY testbed, sut, metric"}""",
-        given,
-    )
-    while rows := db.fetchmany(BATCH):
-        yield from (row for row in rows if newest_of is None or row[:2] in newest_of)
+        yield db

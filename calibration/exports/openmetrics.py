@@ -16,8 +16,8 @@ from typing import Final, get_args
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from calibration.exports.families import PREFIX
-from calibration.exports.history import Value, values
+from calibration.exports.families import PREFIX, Family, family_of
+from calibration.exports.history import valid_metrics
 from calibration.judge.answer import State, answers
 from calibration.judge.judged import JudgedNights
 from calibration.judge.night import read_nights
@@ -52,8 +52,11 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     nights = read_nights(results)
     gauges = _Gauges(dict)
     if nights is not None:
-        for item in values(results, left_out, newest_of=_add_states(gauges, nights)):
-            _add_value(gauges, item)
+        with valid_metrics(results, left_out, newest_of=_add_states(gauges, nights)) as db:
+            rows = db.execute("SELECT testbed, sut, metric, value, epoch(measured_at) FROM valid").fetchall()
+        for testbed, sut, metric, value, when in rows:
+            if family := family_of(metric):
+                _add_value(gauges, (testbed, sut), family, value * family.factor, when)
     text: bytes = generate_latest(gauges)  # type: ignore[no-untyped-call] # the library does not declare it
     return text.decode()
 
@@ -75,14 +78,14 @@ def _add_states(gauges: _Gauges, nights: JudgedNights) -> set[Sut]:
     return present
 
 
-def _add_value(gauges: _Gauges, item: Value) -> None:
-    """Add a metric, unless another CPU has a worse one, and when it was measured."""
-    family, own = item.family, (("testbed", item.testbed), ("sut", item.sut))
-    labels: Labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
+def _add_value(gauges: _Gauges, sut: Sut, family: Family, value: float, when: float) -> None:
+    """Add a *value* of *sut*, unless another CPU has a worse one, and *when* it was measured, in Unix time."""
+    own: Labels = (("testbed", sut[0]), ("sut", sut[1]))
+    labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
     meaning = f"{family.meaning}, on the worst CPU" if WORST_OF in family.labelled else family.meaning
     worst = max if family.better == "lower" else min
     samples = gauges[family.name, family.unit, meaning]
-    samples[labels] = worst(samples.get(labels, item.value), item.value)
-    labels, when = (*own, ("kind", family.kind)), item.measured_at.timestamp()
+    samples[labels] = worst(samples.get(labels, value), value)
+    of_kind = (*own, ("kind", family.kind))
     times = gauges[TIME, "seconds", "when the SUT's newest metrics of this kind were measured"]
-    times[labels] = max(times.get(labels, when), when)
+    times[of_kind] = max(times.get(of_kind, when), when)

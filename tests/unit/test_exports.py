@@ -37,7 +37,7 @@ from calibration.commands import export
 from calibration.exports import influx
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
-from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_parquet
+from calibration.exports.history import COLUMNS, SCHEMA_VERSION, write_parquet
 from calibration.judge.answer import State
 from calibration.judge.night import EXPECTED_NIGHTS
 from calibration.judge.run import verdicts_of
@@ -56,6 +56,7 @@ DASHBOARD = SHARE / "docs" / "guide" / "units" / "grafana-dashboard.json"
 FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
 TIME = "calibration_measurement_timestamp_seconds"
 ANSWER_S = 60.0
+ODD = "s,=\\\n1"
 
 LIMITS = {
     ("s1", 2): [Limit(metric="idle_latency.latency_ns", lower=1.0, upper=1e6, unit="ns", reason="as bought")],
@@ -346,24 +347,21 @@ def test_promtool_has_no_complaint(text: str, tmp_path: Path) -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def of_cpus(count: int, monkeypatch: pytest.MonkeyPatch, results: Path) -> dict[Sample, float]:
+def of_cpus(count: int) -> dict[Sample, float]:
     """Return the samples of a SUT with *count* measured CPUs, the longest gap on the last but one."""
+    gauges = text_of._Gauges(dict)
     gaps = {cpu: 1000.0 + cpu for cpu in range(count)}
     gaps[count - 2] = 5e6
-
-    def values(*_: object, **__: object) -> Iterator[Value]:
-        for cpu, gap in gaps.items():
-            for name in (f"jitter.cpu{cpu}.gaps.max_ns", f"loaded_latency.90pct.cpu{cpu}.latency_ns"):
-                family = family_of(name)
-                assert family is not None
-                yield Value("t1", "s1", family, FIRST, gap * family.factor, None, None, "observed")
-
-    monkeypatch.setattr(text_of, "values", values)
-    return samples(read_openmetrics(text_of.openmetrics(results, lambda _: None)))
+    for cpu, gap in gaps.items():
+        for name in (f"jitter.cpu{cpu}.gaps.max_ns", f"loaded_latency.90pct.cpu{cpu}.latency_ns"):
+            family = family_of(name)
+            assert family is not None
+            text_of._add_value(gauges, ("t1", "s1"), family, gap * family.factor, FIRST.timestamp())
+    return samples(read_openmetrics(generate_latest(gauges).decode()))
 
 
-def test_cpus_make_no_samples(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
-    few, many = (of_cpus(count, monkeypatch, results) for count in (2, 504))
+def test_cpus_make_no_samples() -> None:
+    few, many = map(of_cpus, (2, 504))
     assert few.keys() == many.keys()
     own = (("sut", "s1"), ("testbed", "t1"))
     assert many["calibration_jitter_gaps_max_seconds", own] == 5e6 * 1e-9
@@ -375,7 +373,7 @@ def test_the_worst_of_what_should_be_high_is_the_lowest() -> None:
     assert family is not None
     family = family._replace(labels=(("cpu", "1"),))
     for value in (20.0, 7.0, 12.0):
-        text_of._add_value(gauges, Value("t1", "s1", family, FIRST, value, None, None, "near"))
+        text_of._add_value(gauges, ("t1", "s1"), family, value, FIRST.timestamp())
     assert list(gauges[family.name, family.unit, family.meaning].values()) == [7.0]
 
 
@@ -537,7 +535,7 @@ def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Pat
     assert len(lines.splitlines()) == len(expected)
     family = family_of("idle_latency.latency_ns")
     assert family is not None
-    lines += influx._line(Value("t 1", "s,=\\\n1", family, FIRST, 1.5, None, None, "near"))
+    lines += f"{influx._head('t 1', ODD, family)} value=1.5 {int(FIRST.timestamp())}000000000"
     expected[family.name, (("sut", "s,=__1"), ("testbed", "t 1")), int(FIRST.timestamp()) * 10**9] = 1.5
     base = f"http://127.0.0.1:{port}"
     with serving([server, "-config", f"{tmp_path}/influxd.conf"], f"{base}/ping", tmp_path / "log"):
@@ -554,12 +552,36 @@ def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Pat
     assert found == expected
 
 
-def test_a_line_of_influx_has_the_ends_of_the_interval_and_escapes_tags() -> None:
+def test_a_line_of_influx_has_value_interval_and_trust(results: Path) -> None:
+    expected = []
+    for document in documents(results):
+        for verdict in document["verdicts"]:
+            metric, family = verdict["metric"], family_of(verdict["name"])
+            if metric is not None and verdict["outcome"] != "invalid":
+                assert family is not None
+                own = {"testbed": document["run"]["testbed"], "sut": document["run"]["sut"]}
+                tags = "".join(f",{name}={text}" for name, text in sorted((*own.items(), *family.labels)))
+                known = zip(("value", "low", "high"), (metric["value"], *(metric["interval"] or ())), strict=False)
+                fields = "".join(f"{name}={number * family.factor!r}," for name, number in known)
+                expected.append(f'{family.name}{tags} {fields}trust="{metric["trust"]}"')
+    found = [line.rpartition(" ")[0] for line in called("export", "influx", "--results", results).stdout.splitlines()]
+    assert sorted(found) == sorted(expected)
+    assert any("low=" in line for line in found)
+    assert not all("low=" in line for line in found)
+
+
+def test_tags_of_influx_are_escaped() -> None:
     family = family_of("idle_latency.latency_ns")
     assert family is not None
-    line = influx._line(Value("t 1", "s,=\\\n1", family, FIRST, 1.5, 1.25, 2.0, "near"))
-    tags, fields = r"sut=s\,\=__1,testbed=t\ 1", 'value=1.5,low=1.25,high=2.0,trust="near"'
-    assert line == f"calibration_idle_latency_seconds,{tags} {fields} {int(FIRST.timestamp())}000000000"
+    assert influx._head("t 1", ODD, family) == r"calibration_idle_latency_seconds,sut=s\,\=__1,testbed=t\ 1"
+
+
+@pytest.mark.parametrize(
+    "number", [0.1, 1e-5, 1e-4, 1e15, 1e16, 1e17, 5e-324, 1.7976931348623157e308, 1 / 3, -0.0, 7.0]
+)
+def test_duckdb_prints_numbers_as_python_does(number: float) -> None:
+    with duckdb.connect() as db:
+        assert db.execute("SELECT '' || ?::DOUBLE", [number]).fetchone() == (repr(number),)
 
 
 def test_influx_since_a_night_has_only_later_ones(results: Path) -> None:
