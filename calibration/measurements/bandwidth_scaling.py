@@ -124,34 +124,41 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
     )
 
     def steps(self, sut: Sut, settings: ScalingSettings) -> Iterator[Planned]:
-        """Yield one step that fills node after node and, with several nodes, one that spreads over them.
+        """Yield one step for the threads of all orders, on the same buffers; CPUs that two orders share run once.
 
         If the profile has no shape, traffic uses the one kept for the platform and the mix.
         """
-        orders: list[Order] = ["fill", "spread"]
-        if len(sut.cpu_nodes) == 1:
-            orders = ["fill"]
+        orders: Sequence[Order] = tuple(ORDERS) if len(sut.cpu_nodes) > 1 else ("fill",)
+        if len(orders) == 1:
             yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
         shape = shape_options(settings, settings.shape, sut.traffic_shape, (settings.mix,))
-        for order in orders:
-            groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, order)]
-            sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
-            yield self.traffic_step(
-                f"{ORDERS[order] if len(orders) > 1 else 'one node'}, {units.plural(len(groups), 'count')}",
-                groups,
-                (settings.mix,),
-                sizes,
-                {"delay": 0, **settings.options(), **shape},
-                cost=settings.cost_s,
-                repeated=settings,
-                suffix="" if order == "fill" else f"-{order}",
-            )
+        chosen = dict.fromkeys(tuple(sorted(cpus)) for order in orders for cpus in cpus_by_count(sut, order))
+        groups = [parts_of(sut, cpus) for cpus in chosen]
+        yield self.traffic_step(
+            f"{' and '.join(ORDERS[order] for order in orders) if len(orders) > 1 else 'one node'}, "
+            f"{units.plural(len(groups), 'group')}",
+            groups,
+            (settings.mix,),
+            shared_buffer_bytes(sut, groups, (settings.mix,)),
+            {"delay": 0, **settings.options(), **shape},
+            cost=settings.cost_s,
+            repeated=settings,
+        )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
-        """Yield the curve; a number of threads without a value is listed as missing."""
-        points = read_result(document, BandwidthResult).points
-        target = step.target_half_width
-        order: Order = "spread" if step.id.endswith("-spread") else "fill"
+        """Yield the curve of each order; a number of threads without a value is listed as missing."""
+        points = {frozenset(point.cpus): point for point in read_result(document, BandwidthResult).points}
+        fill, spread = ([frozenset(cpus) for cpus in cpus_by_count(sut, order)] for order in ORDERS)
+        only_spread = set(spread) - set(fill) if points.keys() >= set(spread) else set()
+        filling = [point for cpus, point in points.items() if cpus not in only_spread]
+        yield self.curve(document, filling, step.target_half_width, sut, "fill")
+        if only_spread:
+            yield self.curve(document, [points[cpus] for cpus in spread], step.target_half_width, sut, "spread")
+
+    def curve(
+        self, document: ProbeDocument, points: Sequence[BandwidthPoint], target: float | None, sut: Sut, order: Order
+    ) -> Parsed:
+        """Return the curve of the *points* of *order*. Raises ``InputError`` if none has a value."""
         found = measured_points(points, target)
         table = BandwidthScalingValues.table_of(
             {
@@ -170,7 +177,8 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         best = max(table.rows, key=lambda row: row.bandwidth_mb_s.value)
         enough_mb_s = SATURATED_FRACTION * best.bandwidth_mb_s.value
         measured = {f"{point.threads} threads": mix for point, mix in found}
-        yield Parsed(
+        return Parsed(
+            suffix="" if order == "fill" else f"-{order}",
             values=BandwidthScalingValues(
                 order=order,
                 mix=points[0].mix,

@@ -19,6 +19,7 @@ from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate, estimate
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.measurements import declaration, registry, row_of
+from calibration.measurements.bandwidth_scaling import ScalingSettings, cpus_by_count
 from calibration.measurements.base import Choice, Parsed, Step
 from calibration.measurements.core_frequency import median_without
 from calibration.measurements.latency_ladder import ladder_sizes
@@ -27,6 +28,7 @@ from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Table
+from calibration.measurements.traffic import read_group
 from calibration.results.plain import metrics_of
 from tests.captures import captured
 from tests.recorded import MEASURED, read, read_whole
@@ -935,6 +937,30 @@ def test_scaling_by_number_of_threads() -> None:
     kind = declaration("bandwidth_scaling")
     metrics = [item for order in ("fill", "spread") for item in kind.metrics(found.model_copy(update={"order": order}))]
     assert len({item.title for item in metrics}) == len({item.name for item in metrics}) == len(metrics)
+
+
+def test_cpus_of_both_orders_run_once_and_are_in_both_curves() -> None:
+    sut = Sut(MACHINE)
+    fill, spread = ([tuple(sorted(cpus)) for cpus in cpus_by_count(sut, order)] for order in ("fill", "spread"))
+    (step,) = declaration("bandwidth_scaling").steps(sut, ScalingSettings())
+    assert isinstance(step, Step)
+    groups = [before_size.partition(":")[0] for word, before_size in pairwise(step.argv) if word == "--group"]
+    run = [tuple(cpu for part in read_group(group) for cpu in part.cpus) for group in groups]
+    assert sorted(map(sorted, run)) == sorted(map(list, {*fill, *spread}))
+    assert len(run) < len(fill) + len(spread)
+    raw = read("bandwidth_scaling")
+    (first, *_) = points(raw)
+    raw["result"]["points"] = [
+        {**first, "cpus": list(cpus), "threads": len(cpus), "group": group}
+        for cpus, group in zip(run, groups, strict=True)
+    ]
+    curves = {parsed.values.order: parsed for parsed in parse("bandwidth_scaling", raw)}
+    assert {parsed.suffix: order for order, parsed in curves.items()} == {"": "fill", "-spread": "spread"}
+    for order, cpus in (("fill", fill), ("spread", spread)):
+        assert [row.threads for row in curves[order].values.table.rows] == [len(some) for some in cpus]
+        assert {row.group for row in curves[order].values.table.rows} <= set(groups)
+    whole = {order: curves[order].values.table.rows[-1].group for order in curves}
+    assert whole["fill"] == whole["spread"]
 
 
 def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:

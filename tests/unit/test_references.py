@@ -131,7 +131,7 @@ def test_each_kind_uses_the_shape_of_its_mix(sut: Context) -> None:
     steps = {step.id: step for step in make_plan(sut, load_profile("nightly"), kept).steps}
     assert shape(steps["peak_injection_bandwidth"]) == ("2", "512", "avx2")
     assert shape(steps["peak_injection_bandwidth-plain"])[:2] == ("1", "0")
-    for alone in ("bandwidth_matrix", "loaded_latency", "bandwidth_scaling", "bandwidth_scaling-spread"):
+    for alone in ("bandwidth_matrix", "loaded_latency", "bandwidth_scaling"):
         assert shape(steps[alone]) == ("8", "0", "sse2"), alone
     peak = words_of(steps["peak_injection_bandwidth"], "--shape")
     assert peak == ["reads=8/0/t0/0/vector"], "a mix without a shape of its own has the one for all"
