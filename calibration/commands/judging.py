@@ -82,14 +82,17 @@ def judge_command(*, results: Path, night: date | None, sut: str | None, everyth
 
     Prints one screen, failures first. A change that several SUTs share is printed once.
     """
-    from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.judge.night import judge_night, of_sut, write_judgement  # noqa: PLC0415 - slow, and not needed for --help
 
-    judgement = judge_night(results, night)
     if sut is not None:
-        judgement = of_sut(judgement, sut)
-    if as_json:
-        click.echo(judgement.model_dump_json())
+        judgement = of_sut(judge_night(results, night), sut)
+    elif as_json:
+        judgement = write_judgement(sys.stdout.buffer, results, night)
     else:
+        judgement = judge_night(results, night, lambda _: None)
+    if as_json and sut is not None:
+        click.echo(judgement.model_dump_json())
+    elif not as_json:
         from calibration.report.screens.judgement import print_judgement  # noqa: PLC0415 - as above
 
         print_judgement(judgement, sys.stdout, everything=everything or sut is not None)

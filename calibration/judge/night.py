@@ -6,15 +6,15 @@ accepted run.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from calibration.base.errors import InputError
 from calibration.base.gc_pause import paused_collector
@@ -24,15 +24,15 @@ from calibration.judge.baseline_files import Baselines, NoBaselines, facts_of
 from calibration.judge.causes import context_changes, likely
 from calibration.judge.completeness import judge_metric, judge_run
 from calibration.judge.drift import Analysis, analyse
-from calibration.judge.events import Event
-from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.events import Event, find_events
+from calibration.judge.homogeneity import MAX_AGE, judge_homogeneity
 from calibration.judge.judged import JudgedNights
 from calibration.judge.night_limits import judge_value
 from calibration.judge.rows import SeriesNight, rows_of
 from calibration.judge.stability import Stability
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
-from calibration.judge.verdicts import RUN, ContextChange, NightVerdict, unreadable
+from calibration.judge.verdicts import RUN, Check, ContextChange, NightVerdict, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.results.find import pick_sut
 from calibration.results.history import History, NightRun, Recorded, Series, Sut, Unreadable
@@ -40,15 +40,31 @@ from calibration.results.index import history_of, read_history
 from calibration.results.model import RunDocument
 from calibration.results.nights import REDATE
 
+PART_SERIES: Final = 16_384
+"""Series judged together, with their whole testbeds. More take more memory, fewer take more calls of NumPy."""
+
 EXPECTED_NIGHTS: Final = 30
 """Nights for which an absent SUT or metric is still reported missing: a SUT that left the lab is reported for a month,
 then forgotten."""
 
 
+Each = Callable[[Sequence[NightVerdict]], None]
+"""Gets all verdicts of a night, those of some testbeds at a time."""
+
+
+class Unknown(NamedTuple):
+    """A verdict without a reference; it is ``bounded`` if there is an expected range."""
+
+    sut: Sut
+    check: Check
+    bounded: bool
+    reason: str
+
+
 class Judgement(Model):
     """All verdicts of a night, by testbed and SUT, the events shared by several SUTs, and the answer on each SUT.
 
-    ``titles`` are those of the metrics, for the terminal.
+    For the terminal, ``titles`` are those of the metrics, and ``unknown`` the verdicts without a reference.
     """
 
     night: date
@@ -56,6 +72,7 @@ class Judgement(Model):
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
     titles: Mapping[str, str] = Field(default_factory=dict, exclude=True)
+    unknown: tuple[Unknown, ...] = Field(default=(), exclude=True)
 
     @property
     def failed(self) -> bool:
@@ -63,15 +80,67 @@ class Judgement(Model):
         return any(verdict.outcome == "fail" for verdict in self.verdicts)
 
 
+def write_judgement(stream: IO[bytes], results: Path, night: date | None = None, each: Each | None = None) -> Judgement:
+    """Write the judgement of *night* in *results* to *stream* as JSON, verdicts as they come; return what it tells.
+
+    *each* gets the verdicts, too. Raises like ``judge_night``.
+    """
+    begun = False
+
+    def write(verdicts: Sequence[NightVerdict]) -> None:
+        nonlocal begun
+        stream.write(b"," if begun else _head(verdicts[0].night))
+        stream.write(_VERDICTS.dump_json(verdicts)[1:-1])
+        begun = True
+        if each is not None:
+            each(verdicts)
+
+    judgement = judge_night(results, night, write)
+    if not begun:
+        stream.write(_head(judgement.night))
+    rest = judgement.model_dump_json(include={"events", "answers"})
+    stream.write(b"]," + rest.removeprefix("{").encode() + b"\n")
+    return judgement
+
+
+_VERDICTS: Final = TypeAdapter(Sequence[NightVerdict])
+
+
+def _head(night: date) -> bytes:
+    return f'{{"night":"{night}","verdicts":['.encode()
+
+
 @paused_collector()
-def judge_night(results: Path, night: date | None = None) -> Judgement:
+def judge_night(results: Path, night: date | None = None, each: Each | None = None) -> Judgement:
     """Return the judgement of *night*, by default the newest in *results*.
 
-    Unreadable files have verdicts of their own. Raises ``InputError`` if there is no run of that night.
+    With *each*, which is called with all verdicts of some testbeds at a time, the judgement keeps only what it tells
+    about: failures, changes and waivers. Unreadable files have verdicts of their own. Raises ``InputError`` if there is
+    no run of that night.
     """
-    history = read_history(results, until=night)
+    history = read_history(results, until=night, ends=MAX_AGE)
     check_night(history, results, night)
-    return judgement_of(_judged(results, history))
+    baselines, waivers, tolerances = Baselines(results), read_waivers(results), read_tolerances(results)
+    kept: list[NightVerdict] = []
+    unknown: list[Unknown] = []
+    found: list[Answer] = []
+    for testbeds, part in history.parts(PART_SERIES, waivers.testbeds):
+        nights = judge_history(part, analyse(part.values), baselines, waivers.of(testbeds), tolerances)
+        found += answers(nights).values()
+        unknown += _unknown(nights.verdicts)
+        if each is None:
+            kept += nights.verdicts
+        elif nights.verdicts:
+            each(nights.verdicts)
+            kept += (item for item in nights.verdicts if item.outcome in {"fail", "noted"} or item.waiver is not None)
+    return Judgement.model_construct(
+        night=history.nights[-1],
+        verdicts=tuple(kept),
+        events=find_events(kept),
+        answers=tuple(found),
+        titles=history.titles,
+        unknown=tuple(unknown),
+    )
 
 
 def read_nights(results: Path) -> JudgedNights | None:
@@ -107,7 +176,15 @@ def judgement_of(nights: JudgedNights) -> Judgement:
         events=nights.events,
         answers=tuple(answers(nights).values()),
         titles=nights.history.titles,
+        unknown=tuple(_unknown(nights.verdicts)),
     )
+
+
+def _unknown(verdicts: Iterable[NightVerdict]) -> Iterator[Unknown]:
+    for verdict in verdicts:
+        if verdict.outcome == "no_reference":
+            sut = verdict.testbed, verdict.sut
+            yield Unknown(sut, verdict.check, verdict.bound is not None, verdict.reason)
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
@@ -123,6 +200,7 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
         events=tuple(event for event in judgement.events if sut in event.suts),
         answers=tuple(answer for answer in judgement.answers if f"{answer.testbed}/{answer.sut}" == sut),
         titles=judgement.titles,
+        unknown=tuple(item for item in judgement.unknown if "/".join(item.sut) == sut),
     )
 
 
@@ -160,8 +238,9 @@ def judge_history(
     if tolerances.fault is not None:
         suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
         verdicts += [unreadable(sut, TOLERANCES_FILE, tolerances.fault, night, run_ids.get(sut)) for sut in suts]
-    verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: a SUT's own verdicts stay first
-    return JudgedNights(history, analyses, tuple(waivers.applied(verdicts, night, run_ids)), tolerances, baselines)
+    verdicts = list(waivers.applied(verdicts, night, run_ids))
+    verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: a SUT's own verdicts stay in order
+    return JudgedNights(history, analyses, tuple(verdicts), tolerances, baselines)
 
 
 def _damaged(damaged: Unreadable, night: date, run_ids: Mapping[Sut, str]) -> NightVerdict:

@@ -5,7 +5,7 @@
 itself a failure, so that the list stays current.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -47,6 +47,15 @@ class Waivers:
     def __init__(self, waivers: Iterable[tuple[int, Waiver]] = (), fault: str | None = None) -> None:
         self.fault = fault
         self.by_key: Mapping[Key, tuple[int, Waiver]] = {waiver.key: (line, waiver) for line, waiver in waivers}
+
+    @property
+    def testbeds(self) -> Collection[str]:
+        """The testbeds of all waivers."""
+        return {testbed for testbed, *_ in self.by_key}
+
+    def of(self, testbeds: Collection[str]) -> "Waivers":
+        """Return the waivers for SUTs of *testbeds*."""
+        return Waivers((item for item in self.by_key.values() if item[1].testbed in testbeds), self.fault)
 
     def applied(
         self, verdicts: Iterable[NightVerdict], night: date, run_ids: Mapping[Sut, str]

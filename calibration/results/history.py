@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ if TYPE_CHECKING:  # importing the models takes longer than a history
     from calibration.base.trust import Trust
     from calibration.measurements.metric_rows import Better
     from calibration.results.model import RunStatus
+
+K = TypeVar("K", bound=tuple[Any, ...])
+V = TypeVar("V")
 
 Sut = tuple[str, str]
 """A SUT by its testbed and its own name."""
@@ -30,7 +34,7 @@ class Series(NamedTuple):
     better: Better
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NightRun:
     """The run that represents a SUT's night: the newest complete one, else the newest that began, else the newest.
 
@@ -114,12 +118,12 @@ class History:
     """Values of SUTs over nights.
 
     ``values``, ``low`` and ``high`` have the shape (series, nights): the value and the ends of its interval, each in
-    the unit of its series, NaN if there is no valid one. ``nights`` are those on which a run of any SUT began,
-    ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
-    the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed and failed
-    checks by SUT, ``run_checks`` the checks of each run on its own, ``headlines`` its headline metrics, and ``titles``
-    the titles of all metrics. Imports are excluded. ``unreadable`` are the documents of these nights that cannot be
-    read. If the last night has no other, it has no run.
+    the unit of its series, NaN if there is no valid one or it was not asked for. ``nights`` are those on which a run of
+    any SUT began, ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night.
+    ``recorded`` has the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed
+    and failed checks by SUT, ``run_checks`` the checks of each run on its own, ``headlines`` its headline metrics, and
+    ``titles`` the titles of all metrics. Imports are excluded. ``unreadable`` are the documents of these nights that
+    cannot be read. If the last night has no other, it has no run.
     """
 
     nights: tuple[date, ...]
@@ -134,3 +138,38 @@ class History:
     headlines: Mapping[Sut, Sequence[Headline]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[Unreadable, ...] = ()
+
+    def parts(self, size: int, also: Iterable[str] = ()) -> Iterator[tuple[Collection[str], History]]:
+        """Yield some testbeds at a time, in order, with their history over all nights: the next with *size* series.
+
+        Testbeds named in *also* have a part, too.
+        """
+        counts = Counter(series.testbed for series in self.series)
+        suts = (self.runs, ((damaged.testbed, damaged.sut) for damaged in self.unreadable))
+        testbeds = sorted({*counts, *(testbed for of in suts for testbed, _ in of), *also})
+        part: set[str] = set()
+        first = end = 0
+        for place, testbed in enumerate(testbeds, 1):
+            part.add(testbed)
+            end += counts[testbed]
+            if end - first >= size or place == len(testbeds):
+                yield part, self._part(part, slice(first, end))
+                part, first = set(), end
+
+    def _part(self, testbeds: Collection[str], rows: slice) -> History:
+        def of(values: Mapping[K, V]) -> dict[K, V]:
+            return {key: value for key, value in values.items() if key[0] in testbeds}
+
+        return replace(
+            self,
+            series=self.series[rows],
+            values=self.values[rows],
+            low=self.low[rows],
+            high=self.high[rows],
+            runs=of(self.runs),
+            recorded=of(self.recorded),
+            consistency=of(self.consistency),
+            run_checks=of(self.run_checks),
+            headlines=of(self.headlines),
+            unreadable=tuple(damaged for damaged in self.unreadable if damaged.testbed in testbeds),
+        )

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import date
+from datetime import date, timedelta
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -131,16 +131,17 @@ def read_history(
     sut: str | None = None,
     metric: str | None = None,
     until: date | None = None,
+    ends: timedelta | None = None,
 ) -> History:
     """Return the history of all metrics in *results*, or of those of one *testbed*, *sut* or *metric*.
 
-    Nights after *until* are excluded. Only the documents of the given testbed and SUT are looked at; unreadable ones
-    are listed. Raises ``InputError`` if *results* or a testbed in it is not a readable directory,
-    ``EnvironmentLacksError`` if the index cannot be written.
+    Nights after *until* are excluded, and intervals of nights longer than *ends* before the last. Only the documents of
+    the given testbed and SUT are looked at; unreadable ones are listed. Raises ``InputError`` if *results* or a testbed
+    in it is not a readable directory, ``EnvironmentLacksError`` if the index cannot be written.
     """
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")
-    scope = Scope(testbed=testbed, sut=sut, metric=metric, until=until)
+    scope = Scope(testbed=testbed, sut=sut, metric=metric, until=until, ends=ends)
 
     def read() -> History:
         with _updated(results, home, scope) as db:

@@ -2,8 +2,9 @@
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
 """Queries of histories from the index of the run documents."""
 
-from collections.abc import Callable, Sequence
-from datetime import date
+from bisect import bisect_left
+from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import duckdb
@@ -35,6 +36,10 @@ OF_A_LAB = f"(testbed <> '{THIS_MACHINE}' OR NOT EXISTS (FROM runs AS other WHER
 """The condition for runs of a lab; of this machine, if there are no others."""
 
 
+MAX_ROWS = 4_000_000
+"""Most values of metrics read at a time: they take 24 bytes each. With fewer a large lab takes more queries."""
+
+
 class Scope(NamedTuple):
     """What a history is limited to; ``None`` is no limit."""
 
@@ -42,6 +47,8 @@ class Scope(NamedTuple):
     sut: str | None
     metric: str | None = None
     until: date | None = None
+    ends: timedelta | None = None
+    """Intervals are only read of so long a time before the last night."""
 
     def of(self, *names: str) -> tuple[str, list[Any]]:
         """Return the SQL condition for the given *names*, and its values."""
@@ -68,9 +75,8 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
     until = scope.until or date.max
     db.execute(
         f"""CREATE TEMP TABLE nights AS
-        SELECT testbed, sut, night, directory, status, facts, reasons, profile, checked, headlines,
-               dense_rank() OVER (ORDER BY night) - 1 AS place
-        FROM (SELECT * REPLACE (hash(facts) AS facts) FROM runs
+        SELECT testbed, sut, night, directory, status, profile, dense_rank() OVER (ORDER BY night) - 1 AS place
+        FROM (SELECT testbed, sut, night, directory, status, profile FROM runs
               WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
                   AND night NOT IN (SELECT unnest(?::DATE[]))
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
@@ -100,55 +106,65 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
             [*values, wrong],
         ).fetchall()
     )
+    # Few runs stand for no night: leaving them out is faster than finding all the others by their names.
+    db.execute(
+        f"""CREATE TEMP TABLE others AS
+        SELECT testbed, sut, directory FROM runs ANTI JOIN nights USING (testbed, sut, directory) WHERE {condition}""",
+        values,
+    )
     condition, values = scope.judged("testbed", "sut", "metric")
-    joined = f"(FROM metrics WHERE {condition}) AS metrics JOIN nights USING (testbed, sut, directory)"
+    joined = f"""(FROM metrics WHERE {condition}) AS metrics ANTI JOIN others USING (testbed, sut, directory)
+        JOIN (SELECT DISTINCT night, place FROM nights) USING (night)"""
     db.execute(
         f"""CREATE TEMP TABLE series AS
-        SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
-               arg_max(series, place) AS series, row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
-        FROM {joined} WHERE unit IS NOT NULL GROUP BY testbed, sut, metric""",
+        SELECT *, row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
+        FROM (SELECT any_value(testbed) AS testbed, any_value(sut) AS sut, any_value(metric) AS metric,
+                     any_value(unit) AS unit, arg_max(better, place) AS better, series, max(place) AS newest
+              FROM {joined} WHERE unit IS NOT NULL GROUP BY series)
+        QUALIFY row_number() OVER (PARTITION BY testbed, sut, metric ORDER BY newest DESC) = 1""",
         values,
     )
     series = tuple(
         Series(*row)
         for row in db.execute("SELECT testbed, sut, metric, unit, better FROM series ORDER BY number").fetchall()
     )
-    found = db.execute(
-        f"""SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
-                  coalesce(high, 'nan') AS high
-        FROM {joined} JOIN series USING (series)""",
-        values,
-    ).fetchnumpy()
+    last = nights[-1] if nights else date.min
+    tonight = f"(FROM {joined} WHERE night = ?)"
     recorded = db.execute(
-        f"SELECT testbed, sut, metric, lower, upper, outcome, reason FROM {joined} "
-        "WHERE place = ? ORDER BY testbed, sut, metric",
-        [*values, len(nights) - 1],
+        f"SELECT testbed, sut, metric, lower, upper, outcome, reason FROM {tonight} ORDER BY testbed, sut, metric",
+        [*values, last],
     ).fetchall()
+    step = max(1, MAX_ROWS // max(len(series), 1))
 
-    def array(name: str) -> NDArray[np.float64]:
-        values = np.full((len(series), len(nights)), np.nan)
-        values[found["number"], found["place"]] = found[name]
-        return values
+    def array(name: str, since: date = date.min) -> NDArray[np.float64]:
+        """Return a column of the metrics of the nights *since*, some nights at a time."""
+        filled = np.full((len(series), len(nights)), np.nan)
+        for first in range(bisect_left(nights, since), len(nights), step):
+            found = db.execute(
+                f"SELECT number, place, {name} AS value FROM {joined} JOIN series USING (series) "
+                f"WHERE {name} IS NOT NULL AND night BETWEEN ? AND ?",
+                [*values, nights[first], nights[min(first + step, len(nights)) - 1]],
+            ).fetchnumpy()
+            filled[found["number"], found["place"]] = found["value"]
+        return filled
 
+    ends = last - scope.ends if nights and scope.ends is not None else date.min
     return History(
         nights=nights,
         series=series,
         values=array("value"),
-        low=array("low"),
-        high=array("high"),
+        low=array("low", ends),
+        high=array("high", ends),
         runs=_runs(db),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
         consistency=_checks(db, nights[-1]) if nights else {},
         run_checks={
             sut: tuple(check._replace(texts=tuple(check.texts)) for check in checks)
-            for sut, checks in _lists(db, "checked", RunCheck, nights).items()
+            for sut, checks in _lists(db, "checked", RunCheck, last).items()
         },
-        headlines=_lists(db, "headlines", Headline, nights),
+        headlines=_lists(db, "headlines", Headline, last),
         titles=dict(
-            db.execute(
-                f"SELECT metric, any_value(title) FROM {joined} WHERE place = ? GROUP BY metric",
-                [*values, len(nights) - 1],
-            ).fetchall()
+            db.execute(f"SELECT metric, any_value(title) FROM {tonight} GROUP BY metric", [*values, last]).fetchall()
         ),
         unreadable=unreadable,
     )
@@ -170,22 +186,29 @@ def _checks(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Record
     return found
 
 
-def _lists(
-    db: duckdb.DuckDBPyConnection, column: str, kind: Callable[..., T], nights: Sequence[date]
-) -> dict[Sut, tuple[T, ...]]:
-    """Return the items of *column*, a list of structures, of each SUT's run of the last of *nights*."""
-    found = db.execute(f"SELECT testbed, sut, {column} FROM nights WHERE place = ?", [len(nights) - 1]).fetchall()
+def _lists(db: duckdb.DuckDBPyConnection, column: str, kind: Callable[..., T], night: date) -> dict[Sut, tuple[T, ...]]:
+    """Return the items of *column*, a list of structures, of each SUT's run of *night*."""
+    found = db.execute(
+        f"SELECT testbed, sut, {column} FROM runs SEMI JOIN nights USING (testbed, sut, directory) WHERE night = ?",
+        [night],
+    ).fetchall()
     return {(testbed, sut): tuple(kind(**item) for item in items or ()) for testbed, sut, items in found}
 
 
 def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
-    # Long, and seldom different from night to night: nights have their hash.
-    every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
-    known: dict[int, dict[str, str]] = {key: parse_json(facts) for key, facts in every.fetchall()}
+    # Long, and seldom different from night to night: each is read once.
+    failing = "[item.name FOR item IN checked IF item.outcome = 'fail']"
+    every = {
+        name: dict(db.execute(f"SELECT hash({name}), any_value({name}) FROM runs GROUP BY hash({name})").fetchall())
+        for name in ("facts", "reasons", failing)
+    }
+    known: dict[int, dict[str, str]] = {key: parse_json(facts or "{}") for key, facts in every["facts"].items()}
+    why = {key: tuple(dict.fromkeys(reasons or ())) for key, reasons in every["reasons"].items()}
+    which = {key: tuple(checks or ()) for key, checks in every[failing].items()}
     rows = db.execute(
-        "SELECT testbed, sut, night, directory, status, facts, reasons, profile, "
-        "[item.name FOR item IN checked IF item.outcome = 'fail'] FROM nights ORDER BY testbed, sut, night"
+        f"SELECT testbed, sut, night, directory, status, hash(facts), hash(reasons), profile, hash({failing}) "
+        "FROM runs SEMI JOIN nights USING (testbed, sut, directory) ORDER BY testbed, sut, night"
     ).fetchall()
     for testbed, sut, night, directory, status, facts, reasons, profile, failed in rows:
         runs.setdefault((testbed, sut), {})[night] = NightRun(
@@ -196,8 +219,8 @@ def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
             status=status,
             directory=f"{testbed}/{sut}/{directory}",
             facts=known[facts],
-            reasons=tuple(dict.fromkeys(reasons)),
+            reasons=why[reasons],
             profile=profile,
-            failed=tuple(failed),
+            failed=which[failed],
         )
     return runs

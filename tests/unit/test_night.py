@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts of a night: each check passes and fails on histories made by hand."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibration.base.errors import InputError
+from calibration.judge import night as night_module
 from calibration.judge.answer import Answer
 from calibration.judge.baseline_files import (
     Acceptance,
@@ -24,9 +26,9 @@ from calibration.judge.baseline_files import (
 )
 from calibration.judge.drift import Flips
 from calibration.judge.judged import JudgedNights, describe
-from calibration.judge.night import Judgement, judge_night, judgement_of
+from calibration.judge.night import Judgement, judge_night, judgement_of, write_judgement
 from calibration.judge.verdicts import NightVerdict
-from calibration.judge.waivers import Waiver, Waivers
+from calibration.judge.waivers import FILE, Waiver, Waivers
 from calibration.results.history import History, Recorded, RunCheck
 from tests.unit.histories import (
     BANDWIDTH,
@@ -447,10 +449,43 @@ def test_every_verdict_has_every_key(tmp_path: Path) -> None:
     checks = {"limits", "drift", "spread", "bimodal", "homogeneity", "missing"}
     assert {verdict["check"] for verdict in found["verdicts"]} == checks
     assert {verdict["outcome"] for verdict in found["verdicts"]} == {"pass", "fail", "no_reference"}
-    assert Judgement.model_validate_json(judgement.model_dump_json()) == judgement
+    assert Judgement.model_validate_json(judgement.model_dump_json()) == judgement.model_copy(update={"unknown": ()})
     assert judgement.failed
     suts = [verdict["sut"] for verdict in found["verdicts"]]
     assert suts == sorted(suts)
+
+
+def test_testbeds_judged_by_turns_are_judged_as_one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, names in enumerate([("a", "s1"), ("a", "s2"), ("b", "s1"), ("c", "s1"), ("c", "s2")]):
+        figures = noise(15, seed=place)
+        stored(
+            tmp_path,
+            figures[:14] if names[0] == "b" else [*figures[:12], *noise(3, 120.0)],
+            testbed=names[0],
+            sut=names[1],
+        )
+    (tmp_path / "c" / "s2" / run_id(14) / "run.json").write_bytes(b"")
+    wrong = "reason: r, by: Ada, until: 2026-02-01"
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).write_text(
+        f"- {{testbed: b, sut: s1, metric: {LATENCY}, check: drift, {wrong}}}\n"
+        f"- {{testbed: no-such, sut: s1, metric: run, check: missing, {wrong}}}\n"
+    )
+    monkeypatch.setattr(night_module, "PART_SERIES", 1)
+    told: list[list[NightVerdict]] = []
+    stream = io.BytesIO()
+    kept = write_judgement(stream, tmp_path, None, lambda verdicts: told.append(list(verdicts)))
+    assert [{verdict.testbed for verdict in part} for part in told] == [{"a"}, {"b"}, {"c"}, {"no-such"}]
+    monkeypatch.setattr(night_module, "PART_SERIES", 1000)
+    whole = judge_night(tmp_path)
+    assert list(whole.verdicts) == [verdict for part in told for verdict in part]
+    assert stream.getvalue().decode() == f"{whole.model_dump_json()}\n"
+    assert (kept.events, kept.answers, kept.unknown, kept.titles) == (
+        whole.events, whole.answers, whole.unknown, whole.titles,
+    )  # fmt: skip
+    assert whole.events
+    assert {verdict.outcome for verdict in kept.verdicts} == {"fail"}
+    assert kept.failed
 
 
 def test_later_nights_do_not_change_earlier_verdicts() -> None:

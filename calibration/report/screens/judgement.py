@@ -18,6 +18,7 @@ from calibration.judge.night import Judgement
 from calibration.judge.verdicts import RUN, NightVerdict, changes_text
 from calibration.judge.words import amount, within
 from calibration.measurements import row_of
+from calibration.results.history import Sut
 
 MAX_ANSWERS: Final = 12
 """Answers on the screen: with the rest they fit 40 lines."""
@@ -116,7 +117,8 @@ def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
         yield f"waived: {len(waived) - MAX_NAMES} more"
     noted = [verdict for verdict in judgement.verdicts if verdict.outcome == "noted"]
     if noted:
-        yield f"noted: {plural(len(noted), 'change')} on {_suts(noted)}, better or within tolerance"
+        changed = _suts((verdict.testbed, verdict.sut) for verdict in noted)
+        yield f"noted: {plural(len(noted), 'change')} on {changed}, better or within tolerance"
     small = [event for event in judgement.events if not event.failed]
     for event in sorted(small, key=lambda event: event.night, reverse=True)[:MAX_NAMES]:
         kinds = list(dict.fromkeys(metric.partition(".")[0] for metric in event.metrics))
@@ -126,19 +128,18 @@ def _below(judgement: Judgement, *, everything: bool) -> Iterator[str]:
     noisy = Counter(answer.sharpness for answer in judgement.answers)
     if noisy["noisy"] or noisy["invalid"]:
         yield f"measurements: {noisy['sharp']} sharp, {noisy['noisy']} noisy, {noisy['invalid']} invalid"
-    unknown = [verdict for verdict in judgement.verdicts if verdict.outcome == "no_reference"]
     for check, words in UNKNOWN.items():
-        of = [verdict for verdict in unknown if (verdict.check, verdict.bound is not None) == check]
+        of = [item for item in judgement.unknown if (item.check, item.bounded) == check]
         if of:
-            ((so_far, _),) = Counter(verdict.reason for verdict in of).most_common(1)
+            ((so_far, _),) = Counter(item.reason for item in of).most_common(1)
             more = f", most have {so_far}" if check == ("drift", False) else ""
-            yield f"unknown: {plural(len(of), 'metric')} of {_suts(of)}: {words}{more}"
+            yield f"unknown: {plural(len(of), 'metric')} of {_suts(item.sut for item in of)}: {words}{more}"
     if any(answer.state in URGENT for answer in judgement.answers) and not everything:
         yield "details: --sut SUT, --all or --json"
 
 
-def _suts(verdicts: Iterable[NightVerdict]) -> str:
-    return plural(len({(verdict.testbed, verdict.sut) for verdict in verdicts}), "SUT")
+def _suts(suts: Iterable[Sut]) -> str:
+    return plural(len(set(suts)), "SUT")
 
 
 UNKNOWN: Final = {
