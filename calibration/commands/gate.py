@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``calibration gate``: run the gates of a night; write Robot Framework's log and JUnit XML, print a summary."""
 
-import json
+import shutil
 import sys
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from calibration.base.options import SectionedCommand, SectionOption, results_op
 from calibration.gates.run import may_we_test, print_summary, run_gates
 
 if TYPE_CHECKING:
+    from calibration.gates.night import Night
     from calibration.quick.measure import Wanted
 
 VERDICTS: Final = "verdicts.json"
@@ -141,29 +142,36 @@ def gate_command(
         from calibration.quick.measure import Wanted  # noqa: PLC0415 - slow, and not needed for --help
 
         sys.exit(_quick_gate(results, output, Wanted(inventory, limit, variables, forks)))
-    from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
-
     for gate in gates:
         if not gate.exists():
             raise InputError(f"no gates at {gate}")
     if known_hosts is not None and live is None:
         raise click.UsageError("--known-hosts needs --live INVENTORY")
-    when = None if night is None else night.date()
-    found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
-    judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
-    answers = [found.answers[sut].model_dump(mode="json") for sut in found.verdicts]
     with able_to(f"write to {output}"):
         output.mkdir(parents=True, exist_ok=True)
-        (output / VERDICTS).write_text(
-            json.dumps({"night": str(found.night), "verdicts": judged, "answers": answers}, indent=1) + "\n",
-            encoding="utf-8",
-        )
-    known = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
-    given = {name: value for name, value in known.items() if value is not None}
-    tested = run_gates(output, given, gates, night=found.night)
+        found = _read(results, output / VERDICTS, None if night is None else night.date(), verdicts).of(testbed, sut)
+    options = {"VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
+    given = {name: value for name, value in options.items() if value is not None}
+    tested = run_gates(output, found, gates, given)
     print_summary(tested, f"Night {found.night}", output)
     click.echo(may_we_test([found.answers[sut] for sut in found.verdicts], tested))
     sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
+
+
+def _read(results: Path, used: Path, night: date | None, verdicts: Path | None) -> "Night":
+    """Return the *night* to test, and write its verdicts to the file *used*."""
+    from calibration.gates.night import Gathered, read_night  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.judge.night import write_judgement  # noqa: PLC0415 - the same
+
+    if verdicts is not None:
+        found = read_night(results, night=night, verdicts=verdicts)
+        if verdicts.resolve() != used.resolve():
+            shutil.copyfile(verdicts, used)
+        return found
+    gathered = Gathered()
+    with used.open("wb") as stream:
+        judgement = write_judgement(stream, results, night, gathered.add)
+    return gathered.night(results, judgement.night, judgement.answers)
 
 
 def _refuse_options_of_the_other(*, quick: bool) -> None:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robot Framework keywords of the gates; expands each gate to one test per SUT."""
+"""Robot Framework keywords of the gates; expands each gate that names a SUT to one test per SUT."""
 
-import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel, ValidationError
 from robot.api import ResultVisitor, SkipExecution, TestSuite, logger
 from robot.api.deco import keyword, library
 from robot.libraries.BuiltIn import BuiltIn
@@ -16,14 +18,17 @@ from robot.result import TestSuite as ResultOfSuite
 from robot.running import Keyword, TestCase
 
 from calibration.base.errors import InputError
-from calibration.base.text import message
-from calibration.gates import rules
+from calibration.base.files import read_regular
+from calibration.base.grouping import grouped
+from calibration.base.model import fault_of
+from calibration.base.text import message, some_of
 from calibration.gates.night import Night, read_night
-from calibration.judge.verdicts import NightVerdict
+from calibration.gates.rules import NOTHING, Decision, Status, Told, check_verdicts, decide, decide_all
+from calibration.judge.answer import May
 from calibration.measurements import declaration, registry
-from calibration.measurements.jitter import JitterValues
+from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.history import Sut
-from calibration.results.model import RunDocument
+from calibration.results.layout import RUN
 from calibration.results.run_checks import Result
 from calibration.results.store import read_run
 
@@ -31,16 +36,32 @@ TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"
 """Placeholders for testbed and SUT in a gate."""
 
-NOTHING: Final = "nothing to check"
-"""Why a gate without a verdict is skipped."""
+ENDS: Final[Mapping[May, Status]] = {"no": "FAIL", "unknown": "SKIP", "yes": "PASS"}
+"""How a gate ends by whether the SUT may be tested."""
+
+MAX_SUTS: Final = 20
+"""SUTs named that a gate skips for one reason."""
+
+
+@dataclass(frozen=True)
+class Gating:
+    """The night that gates are run for, and how those of all SUTs ended for each, by the full name of the gate."""
+
+    night: Night
+    ended: dict[str, Mapping[Sut, Decision]] = field(default_factory=dict)
+
+
+GATING: ContextVar[Gating | None] = ContextVar("GATING", default=None)
+"""Set while the gates are run by this process; Robot Framework's own command judges by itself."""
 
 
 @library(scope="GLOBAL", version="1", doc_format="TEXT")
 class CalibrationLibrary:
     """Keywords of a night's gates.
 
-    A gate that names ${TESTBED} or ${SUT} is run once per SUT of the night. A keyword that has nothing to judge, or
-    cannot decide, skips the gate with the reason.
+    A keyword on every SUT fails if any fails, with the number of SUTs; the log names them with the reasons. A gate that
+    names ${TESTBED} or ${SUT} is run once per SUT of the night. A keyword that has nothing to judge, or cannot decide,
+    skips the gate with the reason.
     """
 
     ROBOT_LISTENER_API_VERSION = 3
@@ -58,21 +79,18 @@ class CalibrationLibrary:
         *testbed* and *sut* restrict the gates to these.
         """
         self.ROBOT_LIBRARY_LISTENER = self
-        self._asked: dict[str, Any] = {"night": night, "verdicts": verdicts, "testbed": testbed, "sut": sut}
-        self._results = results
+        self._results, self._only = results, (testbed, sut)
+        self._asked: dict[str, Any] = {"night": night, "verdicts": verdicts}
+        self._gating = GATING.get()
         self._read = lru_cache(maxsize=1)(read_run)  # the gates of a SUT follow each other
 
     @cached_property
     def _night(self) -> Night:
         if self._results is None:
             raise InputError("no directory of results: set the variable RESULTS")
-        night = read_night(self._results, **self._asked)
-        gc.freeze()  # else the collector goes through all verdicts for every document of a SUT
-        return night
-
-    def close(self) -> None:
-        """Let the collector go: at exit some extensions report what it does not see as leaks."""
-        gc.unfreeze()
+        if self._gating is not None:
+            return self._gating.night
+        return read_night(self._results, **self._asked).of(*self._only)
 
     def start_suite(self, suite: TestSuite, _result: object) -> None:
         """Replace the tests that name a SUT by one each per SUT of the night, SUT by SUT."""
@@ -97,72 +115,118 @@ class CalibrationLibrary:
             raise SkipExecution(self._missing((testbed, sut)))
         BuiltIn().set_test_variable("${RUN}", self._read(directory))
 
-    @keyword("SUT ${sut} of testbed ${testbed} may be tested")
-    def may_be_tested(self, sut: str, testbed: str) -> None:
-        """Fail unless the SUT may be tested, with the answer on it; skip the gate if that is unknown."""
-        answer = self._night.answers[testbed, sut]
-        text = message(answer.text)
-        if answer.test == "no":
-            raise AssertionError(text)
-        if answer.test == "unknown":
-            raise SkipExecution(text)
-        BuiltIn().set_test_message(text)
+    @keyword("every SUT may be tested")
+    def may_be_tested(self) -> None:
+        """Fail unless every SUT may be tested, with the answers; skip the gate if that is unknown."""
 
-    @keyword("the checks ${checks} pass on SUT ${sut} in testbed ${testbed}")
-    def check_verdicts(self, checks: str, sut: str, testbed: str) -> None:
-        """Fail if a verdict of the named checks of `calibration judge` on the SUT fails."""
-        verdicts = self._verdicts((testbed, sut), checks.split(", "))
-        require(rules.check_verdicts(verdicts), self._missing((testbed, sut)))
+        def decided(sut: Sut) -> Decision:
+            answer = self._night.answers[sut]
+            return Decision(ENDS[answer.test], message(answer.text))
 
-    @keyword("every metric of ${kind} is within its limits on SUT ${sut} in testbed ${testbed}")
-    def check_limits(self, kind: str, sut: str, testbed: str) -> None:
-        """Fail if a metric of a measurement kind is out of its limits."""
+        self._require(decided)
+
+    @keyword("the checks ${checks} pass on every SUT")
+    def check_verdicts(self, checks: str) -> None:
+        """Fail if a verdict of the named checks of `calibration judge` fails on a SUT."""
+        named = checks.split(", ")
+        self._require(lambda sut: self._decided(sut, lambda item: item.check in named))
+
+    @keyword("every metric of ${kind} is within its limits on every SUT")
+    def check_limits(self, kind: str) -> None:
+        """Fail if a metric of a measurement kind is out of its limits on a SUT."""
         if kind not in registry():
             raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
-        self._check_limits((testbed, sut), f"{kind}.", f"the run has no {declaration(kind).title.lower()}")
+        empty = f"the run has no {declaration(kind).title.lower()}"
+        self._require(lambda sut: self._limits(sut, f"{kind}.", empty))
 
-    @keyword("jitter of isolated CPUs is within its limits")
+    @keyword("jitter of isolated CPUs is within its limits on every SUT")
     def check_jitter(self) -> None:
         """Fail if a jitter metric of an isolated CPU is out of its limits; other CPUs are for comparison only."""
-        document = _run()
-        values = [item.values for item in document.measurements if isinstance(item.values, JitterValues)]
-        isolated = tuple(f"jitter.cpu{jitter.cpu}." for jitter in values if jitter.isolated)
-        self._check_limits((document.run.testbed, document.run.sut), isolated, "the run measured no isolated CPU")
 
-    def _check_limits(self, sut: Sut, metrics: str | tuple[str, ...], empty: str) -> None:
-        verdicts = [verdict for verdict in self._verdicts(sut, ["limits"]) if verdict.metric.startswith(metrics)]
-        require(rules.check_verdicts(verdicts), self._missing(sut, empty))
+        def decided(sut: Sut) -> Decision:
+            run = self._night.run_of(sut)
+            if run is None:
+                return Decision("SKIP", self._missing(sut))
+            try:
+                isolated = tuple(f"jitter.cpu{cpu}." for cpu in _isolated(run))
+            except InputError as error:
+                return Decision("FAIL", message(str(error)))
+            return self._limits(sut, isolated, "the run measured no isolated CPU")
+
+        self._require(decided)
+
+    def _limits(self, sut: Sut, metrics: str | tuple[str, ...], empty: str) -> Decision:
+        return self._decided(sut, lambda item: item.check == "limits" and item.metric.startswith(metrics), empty)
+
+    def _decided(self, sut: Sut, wanted: Callable[[Told], bool], empty: str = NOTHING) -> Decision:
+        return decide(check_verdicts(filter(wanted, self._night.verdicts[sut])), self._missing(sut, empty))
 
     def _missing(self, sut: Sut, otherwise: str = NOTHING) -> str:
         """Return why *sut* has nothing to check: it has no run, else *otherwise*."""
         return f"no run on {self._night.night}" if self._night.run_of(sut) is None else otherwise
 
-    def _verdicts(self, sut: Sut, checks: Sequence[str]) -> list[NightVerdict]:
-        return [verdict for verdict in self._night.verdicts[sut] if verdict.check in checks]
+    def _require(self, decided: Callable[[Sut], Decision]) -> None:
+        """End the gate as *decided* for each SUT, and log what is worth reading."""
+        decisions = {sut: decided(sut) for sut in self._night.verdicts}
+        if self._gating is not None:
+            place = ".".join(BuiltIn().get_variable_value(name) for name in ("${SUITE NAME}", "${TEST NAME}"))
+            self._gating.ended[place] = decisions
+        for sut, decision in decisions.items():
+            told = [decision.message] if decision.status == "FAIL" else []
+            if told or decision.notes:
+                logger.info("\n".join((f"{' / '.join(sut)}:", *told, *decision.notes)))
+        skipped = ((item.message, " / ".join(sut)) for sut, item in decisions.items() if item.status == "SKIP")
+        for reason, suts in grouped(skipped).items():
+            logger.info(f"skipped: {some_of(suts, MAX_SUTS)}:\n{reason}")
+        whole = decide_all(decisions)
+        if whole.status == "FAIL":
+            raise AssertionError(whole.message)
+        if whole.status == "SKIP":
+            raise SkipExecution(whole.message)
+        BuiltIn().set_test_message(whole.message)
 
 
-def _run() -> RunDocument:
-    """Return the run document that the gate checks."""
-    run = BuiltIn().get_variable_value("${RUN}")
-    if not isinstance(run, RunDocument):
-        raise InputError("no run: begin the gate with 'Given the run of SUT ${SUT} in testbed ${TESTBED}'")
-    return run
+class _Values(BaseModel):
+    """What the values of a measurement have if they are jitter's."""
+
+    kind: str
+    cpu: Any = None
+    isolated: Any = None
 
 
-def require(results: Iterable[Result], empty: str = NOTHING) -> None:
-    """Fail with all failed *results*, else skip with the undecided ones.
+class _Measured(BaseModel):
+    values: _Values
 
-    Skip with the noted ones if there are no others, with *empty* if there are none at all.
-    """
-    texts: dict[str, list[str]] = {"passed": [], "failed": [], "undecided": [], "noted": []}
-    for result in results:
-        texts[result.outcome].append(message(result.text))
-    for text in texts["passed"] + texts["noted"]:
+
+class _Measurements(BaseModel):
+    """The part of a run document with the isolated CPUs: to read it takes a tenth of reading the whole."""
+
+    measurements: tuple[_Measured, ...]
+
+
+def _isolated(run: Path) -> Iterator[int]:
+    """Yield the isolated CPUs whose jitter was measured in *run*. Raises ``InputError``."""
+    path = run / RUN
+    try:
+        document = _Measurements.model_validate_json(read_regular(path, MAX_DOCUMENT_BYTES))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except ValidationError as error:
+        raise InputError(f"{path}: not a run document: {fault_of(error)}") from error
+    for values in (item.values for item in document.measurements):
+        if values.kind == "jitter" and values.isolated:
+            yield values.cpu
+
+
+def require(results: Iterable[Result]) -> None:
+    """Fail with all failed *results*, else skip with the undecided ones."""
+    decision = decide(results)
+    for text in decision.notes:
         logger.info(text)
-    if texts["failed"]:
-        raise AssertionError("\n".join(texts["failed"]))
-    if texts["undecided"] or not texts["passed"]:
-        raise SkipExecution("\n".join(texts["undecided"] or texts["noted"]) or empty)
+    if decision.status == "FAIL":
+        raise AssertionError(decision.message)
+    if decision.status == "SKIP":
+        raise SkipExecution(decision.message)
 
 
 def _names_a_sut(test: TestCase) -> bool:
@@ -226,3 +290,28 @@ def about(test: TestCase, testbed: str, sut: str) -> TestCase:
         metadata={**test.metadata, "Testbed": testbed, "SUT": sut, "Gate": test.name},
         body=steps,
     )
+
+
+class PerSut(ResultVisitor):  # type: ignore[misc]
+    """Replaces each gate of all SUTs by one test per SUT, as its *gating* says."""
+
+    def __init__(self, gating: Gating) -> None:
+        self._gating = gating
+
+    def start_suite(self, suite: ResultOfSuite) -> None:
+        """Replace the tests of *suite*."""
+        suite.tests = [one for test in suite.tests for one in self._split(test)]
+
+    def _split(self, test: ResultOfTest) -> list[ResultOfTest]:
+        decisions = self._gating.ended.get(test.full_name, {})
+        if decide_all(decisions)[:2] != (test.status, test.message):  # by another step, or expecting a failure
+            return [test]
+        return [
+            test.copy(
+                name=f"{testbed} / {sut}: {test.name}",
+                status=decision.status,
+                message=decision.message,
+                metadata={**test.metadata, "Testbed": testbed, "SUT": sut, "Gate": test.name},
+            )
+            for (testbed, sut), decision in decisions.items()
+        ] or [test]

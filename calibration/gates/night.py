@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input of a night's gates: the SUTs, tonight's run of each, and the verdicts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,13 +13,11 @@ from calibration.base.files import read_given
 from calibration.base.gc_pause import paused_collector
 from calibration.base.model import fault_of
 from calibration.base.names import pick
+from calibration.gates.rules import Told, told
 from calibration.judge.answer import Answer
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import Sut
 from calibration.results.layout import run_directory
-
-if TYPE_CHECKING:
-    from calibration.judge.night import Judgement
 
 
 class _Judged(BaseModel):
@@ -32,55 +29,70 @@ class _Judged(BaseModel):
 
 @dataclass(frozen=True)
 class Night:
-    """The verdicts of one night by SUT, sorted by testbed and name, and the answers on these SUTs."""
+    """What gates need of the verdicts of one night, by SUT, sorted by testbed and name, and the answers on these SUTs.
+
+    ``run_ids`` are tonight's runs; a SUT may have none.
+    """
 
     results: Path
     night: date
-    verdicts: Mapping[Sut, Sequence[NightVerdict]]
+    verdicts: Mapping[Sut, Sequence[Told]]
+    run_ids: Mapping[Sut, str]
     answers: Mapping[Sut, Answer]
 
     def run_of(self, sut: Sut) -> Path | None:
         """Return the directory of tonight's run of *sut*; ``None`` if there is none."""
-        run_id = next((verdict.run_id for verdict in self.verdicts[sut] if verdict.run_id is not None), None)
-        return None if run_id is None else run_directory(self.results, *sut, run_id)
+        return run_directory(self.results, *sut, self.run_ids[sut]) if sut in self.run_ids else None
+
+    def of(self, testbed: str | None, sut: str | None) -> "Night":
+        """Return the night of one *testbed* or *sut*, by its name or a unique prefix. Raises ``InputError``."""
+        if testbed is not None:
+            testbed = pick(testbed, dict.fromkeys(testbed for testbed, _ in self.verdicts), "testbed")
+        kept = {names: told for names, told in self.verdicts.items() if testbed in {None, names[0]}}
+        if sut is not None:
+            sut = pick(sut, dict.fromkeys(sut for _, sut in kept), "SUT")
+        return replace(self, verdicts={names: told for names, told in kept.items() if sut in {None, names[1]}})
+
+
+class Gathered:
+    """Gathers what gates need of verdicts as they come."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[Sut, list[Told]] = {}
+        self._run_ids: dict[Sut, str] = {}
+
+    def add(self, verdicts: Iterable[NightVerdict]) -> None:
+        """Add *verdicts*."""
+        for verdict in verdicts:
+            sut = verdict.testbed, verdict.sut
+            self.verdicts.setdefault(sut, []).append(told(verdict))
+            if verdict.run_id is not None:
+                self._run_ids[sut] = verdict.run_id
+
+    def night(self, results: Path, night: date, answers: Iterable[Answer]) -> Night:
+        """Return the *night* of *results*, with the *answers*. Raises ``InputError`` if there is no verdict."""
+        if not self.verdicts:
+            raise InputError(f"no verdicts on {night}")
+        of_sut = {(answer.testbed, answer.sut): answer for answer in answers}
+        return Night(results, night, dict(sorted(self.verdicts.items())), self._run_ids, of_sut)
 
 
 @paused_collector()
-def read_night(
-    results: Path,
-    *,
-    night: date | None = None,
-    verdicts: Path | None = None,
-    testbed: str | None = None,
-    sut: str | None = None,
-) -> Night:
-    """Return *night* (default: the newest) below *results*, for all SUTs or those asked for.
-
-    *testbed* and *sut* may be unique prefixes.
+def read_night(results: Path, *, night: date | None = None, verdicts: Path | None = None) -> Night:
+    """Return *night* (default: the newest) below *results*.
 
     The verdicts come from the file *verdicts*, the output of ``calibration judge --json``, or are computed here. Raises
     ``InputError`` if there are none, or the file is invalid or of another night.
     """
-    judged = _judged(results, night) if verdicts is None else _read(verdicts, night)
-    found = judged.verdicts
-    if not found:
-        raise InputError(f"no verdicts {'tonight' if night is None else f'on {night}'}")
-    if testbed is not None:
-        testbed = pick(testbed, dict.fromkeys(run.testbed for run in found), "testbed")
-    if sut is not None:
-        sut = pick(sut, dict.fromkeys(run.sut for run in found if testbed in {None, run.testbed}), "SUT")
-    kept: dict[Sut, list[NightVerdict]] = {}
-    for run in found:
-        if testbed in {None, run.testbed} and sut in {None, run.sut}:
-            kept.setdefault((run.testbed, run.sut), []).append(run)
-    answers = {(answer.testbed, answer.sut): answer for answer in judged.answers}
-    return Night(results, found[0].night, dict(sorted(kept.items())), answers)
+    gathered = Gathered()
+    if verdicts is None:
+        from calibration.judge.night import judge_night  # noqa: PLC0415 - slow, and not needed for a given file
 
-
-def _judged(results: Path, night: date | None) -> "Judgement":
-    from calibration.judge.night import judge_night  # noqa: PLC0415 - slow, and not needed for a given file
-
-    return judge_night(results, night)
+        judgement = judge_night(results, night, gathered.add)
+        return gathered.night(results, judgement.night, judgement.answers)
+    judged = _read(verdicts, night)
+    gathered.add(judged.verdicts)
+    return gathered.night(results, judged.verdicts[0].night, judged.answers)
 
 
 def _read(path: Path, night: date | None) -> _Judged:
@@ -92,4 +104,6 @@ def _read(path: Path, night: date | None) -> _Judged:
     if len(nights) > 1 or (night is not None and nights not in ([], [night])):
         wanted = "one night" if night is None else night
         raise InputError(f"{path}: verdicts of {', '.join(map(str, nights))}, expected those of {wanted}")
+    if not nights:
+        raise InputError(f"{path}: no verdicts tonight")
     return found

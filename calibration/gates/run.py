@@ -5,7 +5,6 @@ import io
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,12 +16,16 @@ from calibration.base.text import cut, sentence_case, some_of, visible
 from calibration.base.units import plural
 
 if TYPE_CHECKING:
+    from calibration.gates.night import Night
     from calibration.judge.answer import Answer
 
 SUITES: Final = Path(__file__).parent
 
-OUTPUTS: Final = ("output.xml", "xunit.xml", "log.html", "report.html")
+OUTPUTS: Final = ("output.xml", "log.html", "report.html")
 """Files of Robot Framework."""
+
+XUNIT: Final = "xunit.xml"
+"""JUnit XML, with a test for each gate and SUT."""
 
 MAX_SHOWN: Final = 10
 """Failures, and reasons for skipping, on the screen; the log has all."""
@@ -57,21 +60,27 @@ class GateOutcome(NamedTuple):
 
 
 def run_gates(
-    output: Path, variables: dict[str, Path], gates: Iterable[Path] = (), *, night: date | None = None
+    output: Path, night: "Night", gates: Iterable[Path] = (), variables: Mapping[str, Path] | None = None
 ) -> list[GateOutcome]:
-    """Run the suites, and those in *gates*, with *variables*; return the result of each gate for each SUT.
+    """Run the suites for *night*, and those in *gates*, with *variables*; return the result of each gate for each SUT.
 
-    Robot Framework's files go to *output*, named with *night*. Raises like ``run_suites``, and ``InputError`` if
-    nothing was tested.
+    Robot Framework's files go to *output*. Raises like ``run_suites``, and ``InputError`` if nothing was tested.
     """
-    tested = run_suites(
-        (SUITES, *gates),
-        output,
-        variables,
-        name="Gates of a night",
-        metadata=[] if night is None else [f"Night:{night}"],
-        exclude=[] if "LIVE" in variables else ["live"],
-    )
+    from calibration.gates.library import GATING, Gating  # noqa: PLC0415 - the same
+
+    given = {"RESULTS": night.results, **(variables or {})}
+    token = GATING.set(Gating(night))
+    try:
+        tested = run_suites(
+            (SUITES, *gates),
+            output,
+            given,
+            name="Gates of a night",
+            metadata=[f"Night:{night.night}"],
+            exclude=[] if "LIVE" in given else ["live"],
+        )
+    finally:
+        GATING.reset(token)
     if not any(test.status in {"PASS", "FAIL"} for test in tested):
         raise InputError(f"all {len(tested)} gates were skipped; see {output}")
     return tested
@@ -85,12 +94,12 @@ def run_suites(
     Raises ``InputError`` if a suite cannot be used, ``EnvironmentLacksError`` if Robot Framework failed or cannot write
     a file, ``KeyboardInterrupt`` if it was interrupted.
     """
-    from robot.api import ExecutionResult  # noqa: PLC0415 - the same
+    from robot.api import ExecutionResult, ResultWriter  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
 
-    from calibration.gates.library import KeepFailed  # noqa: PLC0415 - the same
+    from calibration.gates.library import GATING, KeepFailed, PerSut  # noqa: PLC0415 - the same
 
-    for path in (output / name for name in OUTPUTS):
+    for path in (output / name for name in (*OUTPUTS, XUNIT)):
         try:
             path.unlink(missing_ok=True)
         except OSError as kept:
@@ -101,7 +110,6 @@ def run_suites(
         name=name,
         variable=[f"{key}:{value.absolute()}" for key, value in variables.items()],
         outputdir=output,
-        xunit="xunit.xml",
         console="quiet",
         stdout=io.StringIO(),
         stderr=errors,
@@ -114,8 +122,7 @@ def run_suites(
         error: type[CalibrationError] = InputError if code < INTERRUPTED_CODE else EnvironmentLacksError
         said = errors.getvalue().partition("\nTraceback")[0].strip()
         raise error(f"Robot Framework cannot run the gates: {said}")
-    if missing := [path for path in OUTPUTS if not (output / path).exists()]:
-        raise EnvironmentLacksError(f"{', '.join(missing)} cannot be written to {output}: {errors.getvalue().strip()}")
+    _check_written(output, OUTPUTS, errors)
     result = ExecutionResult(output / "output.xml")
     faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:
@@ -124,7 +131,17 @@ def run_suites(
     result.visit(keep)
     if keep.changed:
         result.save(output / "output.xml")
+    if (gating := GATING.get()) is not None:
+        result.visit(PerSut(gating))
+    ResultWriter(result).write_results(xunit=output / XUNIT, report=None, log=None, stdout=io.StringIO(), stderr=errors)
+    _check_written(output, (XUNIT,), errors)
     return [_tested(test) for test in result.suite.all_tests]
+
+
+def _check_written(output: Path, names: Iterable[str], errors: io.StringIO) -> None:
+    """Raise ``EnvironmentLacksError`` if Robot Framework did not write one of the files *names*."""
+    if missing := [path for path in names if not (output / path).exists()]:
+        raise EnvironmentLacksError(f"{', '.join(missing)} cannot be written to {output}: {errors.getvalue().strip()}")
 
 
 def _tested(test: Any) -> GateOutcome:

@@ -17,9 +17,10 @@ import click
 
 from calibration.base.errors import InputError
 from calibration.base.files import able_to
+from calibration.gates.night import Gathered
 from calibration.gates.run import GateOutcome, print_summary, run_gates
 from calibration.judge.answer import URGENT, Answer
-from calibration.judge.night import Judgement, judge_night
+from calibration.judge.night import Judgement, write_judgement
 from calibration.report.screens.judgement import print_judgement
 from calibration.results.nights import night_of
 
@@ -43,13 +44,17 @@ def judge(
     """
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"{output} is inside the results; set judge_dir to another directory")
-    judgement = judge_night(results, night_of(run_id))
+    gathered = Gathered()
     with able_to(f"write the judgement to {output}", ". Free some space, or set judge_dir to another directory"):
         output.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".judging-", dir=output) as scratch:
             new = Path(scratch)
-            _write(new / JUDGEMENT, judgement.model_dump_json())
-            tested = _tested(new, results, judgement, gates)
+            with (new / JUDGEMENT).open("wb") as stream:
+                judgement = write_judgement(stream, results, night_of(run_id), gathered.add)
+            tested: list[GateOutcome] = []
+            if gathered.verdicts:  # none in the first night of a lab, if no SUT was measured
+                night = gathered.night(results, judgement.night, judgement.answers)
+                tested = run_gates(new, night, gates, {"VERDICTS": new / JUDGEMENT})
             _write(new / GATES, json.dumps([test._asdict() for test in tested], indent=1))
             _write(new / SCREEN, screen(tested, judgement, output))
             changed = any(not _same(new / name, output / name) for name in (JUDGEMENT, GATES))
@@ -57,13 +62,6 @@ def judge(
                 for path in sorted(new.iterdir(), key=lambda path: path.name == JUDGEMENT):
                     path.replace(output / path.name)  # the judgement last: an interrupted update is repeated
     return judgement, tested, changed
-
-
-def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[GateOutcome]:
-    if not judgement.verdicts:  # the first night of a lab, and no SUT was measured
-        return []
-    variables = {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}
-    return run_gates(folder, variables, gates, night=judgement.night)
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, CalibrationError, InputError
 from calibration.base.units import plural
-from calibration.gates.run import OUTPUTS, GateOutcome, run_suites
+from calibration.gates.run import OUTPUTS, XUNIT, GateOutcome, run_suites
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.tolerances import read_tolerances
 from calibration.quick.checks import QuickCheck, accepted_state, check_sut, write_checks
@@ -20,7 +20,7 @@ SUITE: Final = Path(__file__).with_name("quick.robot")
 CHECKS: Final = "quick.json"
 """The results of all checks, beside Robot Framework's files."""
 
-FILES: Final = (CHECKS, *OUTPUTS)
+FILES: Final = (CHECKS, XUNIT, *OUTPUTS)
 """What a gate leaves. Those of an earlier one are removed first: CI would take them for the answer."""
 
 

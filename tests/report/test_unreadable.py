@@ -17,7 +17,7 @@ from calibration.cli import calibration
 from calibration.gates import run as gates
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
-from calibration.nightly.judgement import failures, judge
+from calibration.nightly.judgement import JUDGEMENT, failures, judge
 from calibration.nightly.publish import publish
 from calibration.nightly.retention import Policy, expired, remove
 from calibration.report.site import build_site
@@ -79,7 +79,8 @@ def _night(tmp_path_factory: pytest.TempPathFactory) -> Night:
     for sut, (damage, _) in DAMAGES.items():
         damage(results / file_of(sut))
     (results / file_of(GONE)).write_bytes(b"")
-    judgement, tested, _ = judge(results, run_id(NIGHTS - 1), place / "judged")
+    _, tested, _ = judge(results, run_id(NIGHTS - 1), place / "judged")
+    judgement = Judgement.model_validate_json((place / "judged" / JUDGEMENT).read_bytes())
     build_site(results, guide(place / "docs"), place / "html")
     served = publish(place / "html", place / "judged", place / "www", keep=2).current
     removed = expired(results, night_of(NIGHTS - 1), Policy(nights=1, raw_nights=0))

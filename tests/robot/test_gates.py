@@ -26,7 +26,7 @@ from calibration.base.validity import flag
 from calibration.commands.gate import VERDICTS
 from calibration.gates.library import NOTHING
 from calibration.gates.night import read_night
-from calibration.gates.run import OUTPUTS, SUITES, run_gates, run_suites
+from calibration.gates.run import OUTPUTS, SUITES, XUNIT, run_gates, run_suites
 from calibration.judge.verdicts import Check, ContextChange, Waived
 from calibration.measurements.jitter import JitterValues
 from calibration.results.model import NotMeasured, RunDocument
@@ -241,7 +241,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ends, str]:
     results, verdicts = write_night(folder, list(map(case_of, CASES)))
     ends: Ends = {name: {} for name in CASES}
     names = {f"testbed1 / {sut}": name for name, sut in SUTS.items()}
-    for tested in run_gates(folder / "gate", {"RESULTS": results, "VERDICTS": verdicts}):
+    for tested in run_gates(folder / "gate", read_night(results, verdicts=verdicts)):
         ends[names[tested.sut]][tested.gate] = tested.status, tested.message
     return ends, (folder / "gate" / "output.xml").read_text(encoding="utf-8")
 
@@ -285,8 +285,22 @@ def test_waived_failure_is_reported(gated: tuple[Ends, str]) -> None:
     assert "waived until 2026-02-01" in gated[1]
 
 
-def test_the_log_does_not_contain_the_run_document(gated: tuple[Ends, str]) -> None:
-    assert f"${{RUN}} = run {RUN_ID} of testbed1 / {SUTS['good']}<" in gated[1]
+def test_the_log_has_failures_and_counts(gated: tuple[Ends, str]) -> None:
+    ends, log = gated
+    root = ET.fromstring(log)  # noqa: S314 - the file was written here
+    tests = {test.get("name"): test for test in root.iter("test")}
+    assert set(tests) == set(ends["good"])
+    assert all(len(list(test.iter("kw"))) == 1 for test in tests.values()), "each gate is one step, for all SUTs"
+    for gate, test in tests.items():
+        ended = [gates[gate] for gates in ends.values()]
+        counts = str(test.findtext("./status")).partition("\n")[0]
+        assert counts.startswith(f"{len(CASES)} SUTs: ")
+        text = "\n".join(str(item.text) for item in test.iter("msg"))
+        for status, word in (("FAIL", "failed"), ("SKIP", "skipped"), ("PASS", "passed")):
+            count = sum(how == status for how, _ in ended)
+            assert (f"{count} {word}" in counts.partition(": ")[2].split(", ")) == (count > 0)
+        assert all(why in text for how, why in ended if how != "PASS")
+    assert "as it was" not in log, "what passes is only counted"
 
 
 def test_a_gate_gives_the_answer(gated: tuple[Ends, str]) -> None:
@@ -344,7 +358,7 @@ def test_suts_of_one_name_are_told_apart_by_their_testbed(tmp_path: Path) -> Non
     judged_night = json.loads(path.read_bytes())
     judged_night["verdicts"] += [{**found, "testbed": "testbed2"} for found in judged_night["verdicts"]]
     path.write_text(json.dumps(judged_night), encoding="utf-8")
-    assert read_night(results, verdicts=path, testbed="testbed2").verdicts.keys() == {("testbed2", "sut1")}
+    assert read_night(results, verdicts=path).of("testbed2", None).verdicts.keys() == {("testbed2", "sut1")}
 
 
 def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
@@ -424,7 +438,7 @@ def test_output_inside_the_results_is_refused(tmp_path: Path) -> None:
     assert sorted(results.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", [*OUTPUTS, XUNIT])
 def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> None:
     """CI would take yesterday's for the answer."""
     results, verdicts = good_case().write(tmp_path)
@@ -437,11 +451,12 @@ def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) ->
 def test_files_of_an_earlier_night_are_replaced_though_they_are_read_only(tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     (tmp_path / "out").mkdir()
-    for name in OUTPUTS:
+    for name in (*OUTPUTS, XUNIT):
         (tmp_path / "out" / name).write_text("yesterday", encoding="utf-8")
         (tmp_path / "out" / name).chmod(0o444)
     assert gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
-    assert [name for name in OUTPUTS if "yesterday" in (tmp_path / "out" / name).read_text(encoding="utf-8")] == []
+    texts = {name: (tmp_path / "out" / name).read_text(encoding="utf-8") for name in (*OUTPUTS, XUNIT)}
+    assert [name for name, text in texts.items() if "yesterday" in text] == []
 
 
 def test_robot_framework_that_does_not_write_a_file_is_an_error(
@@ -453,13 +468,13 @@ def test_robot_framework_that_does_not_write_a_file_is_an_error(
 
     def loses(*suites: Path, **options: object) -> int:
         code: int = real(*suites, **options)
-        (tmp_path / "out" / "xunit.xml").unlink()
+        (tmp_path / "out" / "log.html").unlink()
         return code
 
     monkeypatch.setattr(module, "run", loses)
     code, text = gate("--results", results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == ENVIRONMENT, text
-    assert f"xunit.xml cannot be written to {tmp_path / 'out'}" in text
+    assert f"log.html cannot be written to {tmp_path / 'out'}" in text
 
 
 def test_a_full_disk_is_named_without_a_traceback(tmp_path: Path) -> None:
@@ -496,6 +511,30 @@ def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
     assert code == VERDICT_FAILED, text
     named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
     assert f"  {named}\n      quick != nightly" in text
+    log = (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
+    assert f"${{RUN}} = run {RUN_ID} of testbed1 / sut1<" in log, "and not the whole document"
+
+
+def test_own_gate_on_every_sut_is_one_per_sut_if_that_decides(tmp_path: Path) -> None:
+    check = "the checks drift pass on every SUT"
+    own = (
+        f"*** Settings ***\nResource    calibration/gates/gates.resource\n*** Test Cases ***\n"
+        f"Steady\n    {check}\nChanged\n    Run Keyword And Expect Error    2 SUTs: 1 failed*    {check}\n"
+        f"Broken\n    Run Keyword And Ignore Error    {check}\n    Fail    no\n"
+    )
+    (tmp_path / "own.robot").write_text(own, encoding="utf-8")
+    drifted = [
+        item.model_copy(update={"sut": "sut2"}) for item in judged("drift", LATENCY, reason="level +9 %")().verdicts
+    ]
+    cases = [good_case("sut1"), Case(good_document("sut2"), drifted)]
+    results, verdicts = write_night(tmp_path, cases)
+    tested = run_gates(tmp_path / "out", read_night(results, verdicts=verdicts), [tmp_path / "own.robot"])
+    assert {(test.gate, test.sut, test.status) for test in tested if test.gate in {"Steady", "Changed", "Broken"}} == {
+        ("Steady", "testbed1 / sut1", "PASS"),
+        ("Steady", "testbed1 / sut2", "FAIL"),
+        ("Changed", "", "PASS"),
+        ("Broken", "", "FAIL"),
+    }
 
 
 SKIPPING_TEARDOWNS = {
@@ -580,7 +619,7 @@ def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
     of_one = {**judged_night, "verdicts": [found for found in judged_night["verdicts"] if found["sut"] == "sut1"]}
     path.write_text(json.dumps(of_one), encoding="utf-8")
     with pytest.raises(InputError, match="all 15 gates were skipped"):
-        run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": path})
+        run_gates(tmp_path / "gate", read_night(results, verdicts=path))
 
 
 def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
@@ -589,7 +628,7 @@ def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
     assert "16 tests, 16 passed, 0 failed" in said.getvalue()
     assert "ERROR" not in errors.getvalue()
     text = "".join(path.read_text(encoding="utf-8") for path in SUITES.glob("*.robot"))
-    named = [name for names in re.findall(r"Then the checks (.*) pass on", text) for name in names.split(", ")]
+    named = ", ".join(re.findall(r"Then the checks (.*) pass on every SUT", text)).split(", ")
     assert sorted(named) == sorted(get_args(Check)), "each check of the judge is that of one gate"
 
 
@@ -599,7 +638,7 @@ def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "robot", *variables, "--exclude", "live", "--outputdir", str(tmp_path / "out")]
     done = subprocess.run([*command, str(SUITES)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout
-    assert "30 tests, 30 passed, 0 failed" in done.stdout
+    assert "15 tests, 15 passed, 0 failed" in done.stdout
 
 
 def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.context.loader import load
 from calibration.gates import live
 from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, login_of, look, still_as_measured
+from calibration.gates.night import read_night
 from calibration.gates.run import run_gates
 from calibration.results.model import CapturedContext, RunDocument
 from calibration.results.run_checks import Result
@@ -356,8 +357,8 @@ def test_another_kernel_fails_the_gate(servers: Servers, tmp_path: Path) -> None
         replace(other, document=document.model_copy(update={"context": changed})),
     ]
     results, verdicts = write_night(tmp_path, cases)
-    variables = {"RESULTS": results, "VERDICTS": verdicts, "LIVE": inventory(servers, tmp_path)}
-    tested = run_gates(tmp_path / "gate", {**variables, "KNOWN_HOSTS": servers.known_hosts})
+    variables = {"LIVE": inventory(servers, tmp_path), "KNOWN_HOSTS": servers.known_hosts}
+    tested = run_gates(tmp_path / "gate", read_night(results, verdicts=verdicts), (), variables)
     ended = {test.sut: test for test in tested if test.gate == "SUT Unchanged Since Run"}
     assert ended["testbed1 / sut1"].status == "PASS", ended
     assert ended["testbed1 / sut2"].status == "FAIL"

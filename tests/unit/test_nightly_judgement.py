@@ -4,16 +4,17 @@
 import json
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 import numpy as np
 import pytest
 
 from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.gates.night import Night as Gated
 from calibration.gates.run import GateOutcome
 from calibration.judge.answer import Answer, State, answers
 from calibration.judge.judged import JudgedNights
-from calibration.judge.night import Judgement
+from calibration.judge.night import Each, Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome, unreadable
 from calibration.nightly import judgement as kept
 from calibration.nightly.judgement import failures, judge
@@ -44,15 +45,19 @@ class Night:
         self.answers: tuple[Answer, ...] = (answer("a", "as_accepted"),)
         self.tested = [ended("t1 / a", "PASS")]
         self.asked: list[Any] = []
-        monkeypatch.setattr(kept, "judge_night", self.judge_night)
+        monkeypatch.setattr(kept, "write_judgement", self.write_judgement)
         monkeypatch.setattr(kept, "run_gates", self.run_gates)
 
-    def judge_night(self, _results: Path, night: date | None) -> Judgement:
+    def write_judgement(self, stream: IO[bytes], _results: Path, night: date | None, each: Each) -> Judgement:
         self.asked.append(night)
-        return Judgement(night=TONIGHT, verdicts=self.verdicts, answers=self.answers)
+        each(self.verdicts)
+        judgement = Judgement(night=TONIGHT, verdicts=self.verdicts, answers=self.answers)
+        stream.write(judgement.model_dump_json().encode())
+        return judgement
 
-    def run_gates(self, output: Path, variables: dict[str, Path], gates: Any, *, night: date) -> list[GateOutcome]:
-        self.asked.append((sorted(variables), list(gates), night))
+    def run_gates(self, output: Path, night: Gated, gates: Any, variables: dict[str, Path]) -> list[GateOutcome]:
+        self.asked.append((sorted(variables), list(gates), night.night))
+        assert night.verdicts.keys() == {("t1", "a")}
         assert json.loads(variables["VERDICTS"].read_bytes())["verdicts"]
         for name in ("log.html", "xunit.xml"):
             (output / name).write_text(f"generated for the {len(self.asked)}th time")
@@ -68,7 +73,7 @@ def test_night_is_stored_with_its_judgement(night: Night, tmp_path: Path) -> Non
     own = tmp_path / "own.robot"
     judgement, tested, changed = judge(tmp_path / "results", RUN_ID, tmp_path / "night", [own])
     assert (judgement.night, tested, changed) == (TONIGHT, night.tested, True)
-    assert night.asked == [TONIGHT, (["RESULTS", "VERDICTS"], [own], TONIGHT)]
+    assert night.asked == [TONIGHT, (["VERDICTS"], [own], TONIGHT)]
     assert {path.name for path in (tmp_path / "night").iterdir()} == FILES
     text = (tmp_path / "night" / "judgement.txt").read_text()
     assert text.startswith("Night of 2026-11-22, 1 SUT: 1 as accepted\n")
@@ -123,7 +128,7 @@ def test_unwritable_path_is_reported(night: Night, tmp_path: Path) -> None:
     (tmp_path / "night").write_text("no directory")
     with pytest.raises(EnvironmentLacksError, match="set judge_dir"):
         judge(tmp_path / "results", RUN_ID, tmp_path / "night")
-    assert night.asked == [TONIGHT]
+    assert night.asked == []
 
 
 @pytest.mark.parametrize("place", ["results", "results/t1"])
