@@ -21,14 +21,17 @@ results_option = click.option(
 )
 
 
-def output_option(description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option ``--output`` of a command that prints; None and ``-`` are standard output."""
+def output_option(description: str, *, directory: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option ``--output`` of a command that prints; None and ``-`` are standard output.
+
+    With *directory* it may be one.
+    """
     return click.option(
         "-o",
         "--output",
-        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        type=click.Path(path_type=Path, dir_okay=directory, allow_dash=True),
         callback=lambda _context, _option, path: None if path == Path("-") else path,
-        metavar="FILE",
+        metavar="PATH" if directory else "FILE",
         help=description,
     )
 

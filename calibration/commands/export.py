@@ -13,6 +13,7 @@ import click
 from calibration.base.files import able_to, replacing
 from calibration.base.options import output_option, results_option_or_argument
 from calibration.base.text import visible
+from calibration.base.units import plural
 
 MAX_LEFT_OUT: Final = 20
 """Metrics left out that are named on the terminal; the others are counted."""
@@ -21,7 +22,10 @@ MAX_LEFT_OUT: Final = 20
 @click.command("export", epilog="Example: calibration export openmetrics -o /var/lib/node_exporter/calibration.prom")
 @click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet"]))
 @results_option_or_argument
-@output_option("File to replace when the export is complete. Default: standard output, except for parquet.")
+@output_option(
+    "File to replace when the export is complete; for parquet, a directory of files. Default: standard output.",
+    directory=True,
+)
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -40,10 +44,11 @@ def export_command(
         raise click.UsageError(f"--since goes with influx, not with {form}")
     if form == "parquet":
         if output is None:
-            raise click.UsageError("parquet needs -o FILE")
+            raise click.UsageError("parquet needs -o DIR")
         from calibration.exports.history import write_parquet  # noqa: PLC0415 - slow, and not needed for --help
 
-        click.echo(f"{output}: {write_parquet(results, output)} rows")
+        done = write_parquet(results, output)
+        click.echo(f"{output}: {done.written} of {plural(done.months, 'month')} written, {plural(done.rows, 'row')}")
         return
     with _written(output) as file, _LeftOut() as left_out:
         if form == "openmetrics":

@@ -17,16 +17,19 @@ from calibration.base.errors import EnvironmentLacksError
 from calibration.base.files import replacing
 from calibration.exports.families import family_of
 from calibration.results.history import Sut
-from calibration.results.index import open_index
+from calibration.results.index import FORMAT, open_index
 from calibration.results.index_queries import Scope, misdated_nights
 
 SCHEMA_VERSION: Final = "calibration-history/1"
 """Version of the Parquet file's columns, in its metadata as ``schema_version``."""
 
+FILE: Final = "history.parquet"
+"""Name of the Parquet file in the directory of each month."""
+
 ROW_GROUP: Final = 100_000
 """Rows that DuckDB holds for each thread before it writes them."""
 
-MEMORY: Final = "512MiB"
+MEMORY: Final = "256MiB"
 """Memory for reading the index, and for a row group of each thread; by default DuckDB keeps whatever it read."""
 
 THREADS: Final = 2
@@ -88,7 +91,7 @@ COLUMNS: Final = (
 
 OF_RUNS: Final = """(SELECT *, row_number() OVER (PARTITION BY testbed, sut, night
         ORDER BY status = 'complete' DESC, status <> 'not_begun' DESC, started_at DESC, directory DESC) = 1 AS for_night
-    FROM (SELECT testbed, sut, directory, night, status, started_at FROM runs
+    FROM (SELECT testbed, sut, directory, night, status, started_at, size, changed_ns FROM runs
           WHERE fault IS NULL AND status <> 'imported'))"""
 """Runs with whether they represent their night, as ``calibration.results.index_queries`` chooses them."""
 
@@ -100,25 +103,72 @@ def _bounded_index(results: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield db
 
 
-def write_parquet(results: Path, path: Path) -> int:
-    """Write the whole history of *results* to the Parquet file *path*, and return its number of rows.
+class Written(NamedTuple):
+    """What ``write_parquet`` wrote: so many *rows*, in *written* of the *months* of the history."""
 
-    Raises ``EnvironmentLacksError`` if it cannot be written.
+    rows: int
+    written: int
+    months: int
+
+
+def write_parquet(results: Path, directory: Path) -> Written:
+    """Write the whole history of *results* into *directory*, a Parquet file for each month whose runs changed.
+
+    The files of other months stay, those of months without runs are removed. Raises ``EnvironmentLacksError`` if a file
+    cannot be written.
     """
     columns = ", ".join(f"{column.source} AS {column.name}" for column in COLUMNS)
+    made = f"""SELECT {columns} FROM metrics JOIN of_runs AS runs USING (testbed, sut, directory)
+        WHERE month = $first AND metrics.night BETWEEN $first AND last_day($first)
+        ORDER BY testbed, sut, metric, runs.night, directory"""
+    with _bounded_index(results) as db, _able_to_write(directory):
+        db.execute("SET preserve_insertion_order = false")  # else DuckDB collects row groups in memory
+        db.execute(f"CREATE TEMP TABLE of_runs AS SELECT *, date_trunc('month', night) AS month FROM {OF_RUNS}")
+        months = {
+            directory / f"month={first:%Y-%m}" / FILE: (first, source)
+            for first, source in db.execute(
+                """SELECT month, md5($made || string_agg(concat_ws('/', testbed, sut, directory, size, changed_ns), ' '
+                       ORDER BY testbed, sut, directory)) FROM of_runs GROUP BY month ORDER BY month""",
+                {"made": f"{FORMAT} {SCHEMA_VERSION} {made}"},
+            ).fetchall()
+        }
+        directory.mkdir(exist_ok=True)
+        for path in set(directory.glob(f"month=*/{FILE}")) - months.keys():
+            path.unlink()
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        changed = {path: month for path, month in months.items() if _source(db, path) != month[1]}
+        rows = 0
+        for path, (first, source) in changed.items():
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as written:
+                (count,) = db.execute(
+                    f"COPY ({made}) TO $path (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}, "
+                    f"KV_METADATA {{schema_version: '{SCHEMA_VERSION}', source: '{source}'}})",
+                    {"first": first, "path": str(written)},
+                ).fetchone() or (0,)
+            rows += count
+    return Written(rows, len(changed), len(months))
+
+
+def _source(db: duckdb.DuckDBPyConnection, path: Path) -> str | None:
+    """Return what stands for the runs that the file at *path* was made of; ``None`` if it is missing or damaged."""
+    if not path.exists():
+        return None
     try:
-        with _bounded_index(results) as db, replacing(path) as written:
-            db.execute("SET preserve_insertion_order = false")  # else DuckDB collects row groups in memory
-            (rows,) = db.execute(
-                f"COPY (SELECT {columns} FROM metrics JOIN {OF_RUNS} AS runs USING (testbed, sut, directory)) TO ? "
-                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}, "
-                f"KV_METADATA {{schema_version: '{SCHEMA_VERSION}'}})",
-                [str(written)],
-            ).fetchone() or (0,)
+        found = db.execute("SELECT value FROM parquet_kv_metadata(?) WHERE key = 'source'", [str(path)]).fetchone()
+    except duckdb.InvalidInputException:
+        return None
+    return None if found is None else str(found[0], "utf-8")
+
+
+@contextmanager
+def _able_to_write(directory: Path) -> Iterator[None]:
+    try:
+        yield
     except (duckdb.Error, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise EnvironmentLacksError(f"cannot write {path}: {reason}") from error
-    return int(rows)
+        raise EnvironmentLacksError(f"cannot write {directory}: {reason}") from error
 
 
 @contextmanager

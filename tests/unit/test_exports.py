@@ -399,14 +399,14 @@ def test_results_without_a_run_are_an_empty_export(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     assert called("export", "openmetrics", "--results", tmp_path / "results").stdout == "# EOF\n"
     assert called("export", "influx", "--results", tmp_path / "results").stdout == ""
-    assert write_parquet(tmp_path / "results", tmp_path / "h.parquet") == 0
-    assert parquet.read_schema(tmp_path / "h.parquet").names == [column.name for column in COLUMNS]
+    assert write_parquet(tmp_path / "results", tmp_path / "history") == (0, 0, 0)
+    assert list((tmp_path / "history").iterdir()) == []
 
 
 # Files
 
 
-@pytest.mark.parametrize("form", ["openmetrics", "influx", "parquet"])
+@pytest.mark.parametrize("form", ["openmetrics", "influx"])
 def test_a_file_is_replaced_when_the_export_is_complete(
     results: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,7 +428,7 @@ def test_a_file_is_replaced_when_the_export_is_complete(
     assert not seen[0].endswith(".prom"), "node_exporter must not read an incomplete file"
 
 
-@pytest.mark.parametrize("form", ["openmetrics", "influx", "parquet"])
+@pytest.mark.parametrize("form", ["openmetrics", "influx"])
 def test_a_file_that_cannot_be_written_stays(
     results: Path, tmp_path: Path, form: str, file_size_limit: Callable[[int], None]
 ) -> None:
@@ -456,12 +456,12 @@ def test_a_dash_is_standard_output(results: Path, tmp_path: Path, monkeypatch: p
     run = str(next(results.glob("*/*/*/run.json")).parent)
     for words in (["export", "influx", "--results", results], ["compare", run, run, "--json"]):
         assert called(*words, "-o", "-").stdout == called(*words).stdout
-    assert "parquet needs -o FILE" in called("export", "parquet", "--results", results, "-o", "-").stderr
+    assert "parquet needs -o DIR" in called("export", "parquet", "--results", results, "-o", "-").stderr
     assert not (tmp_path / "-").exists()
 
 
 def test_wrong_options_are_refused(results: Path) -> None:
-    assert "parquet needs -o FILE" in called("export", "parquet", "--results", results).stderr
+    assert "parquet needs -o DIR" in called("export", "parquet", "--results", results).stderr
     refused = called("export", "openmetrics", "--results", results, "--since", "2026-01-30")
     assert "--since goes with influx, not with openmetrics" in refused.stderr
 
@@ -618,11 +618,10 @@ def test_what_cannot_be_named_or_dated_is_left_out_with_the_reason(results: Path
 
 
 def test_parquet_has_every_value_of_every_run(results: Path, tmp_path: Path) -> None:
-    path = tmp_path / "history.parquet"
-    rows = write_parquet(results, path)
-    table = parquet.read_table(path)
-    assert table.num_rows == rows
-    assert table.schema.metadata[b"schema_version"].decode() == SCHEMA_VERSION
+    done = write_parquet(results, tmp_path)
+    tables = [parquet.read_table(path, partitioning=None) for path in files(tmp_path).values()]
+    assert done == (sum(table.num_rows for table in tables), 2, 2)
+    assert {table.schema.metadata[b"schema_version"].decode() for table in tables} == {SCHEMA_VERSION}
     expected: dict[tuple[str, ...], tuple[Any, ...]] = {}
     for document in documents(results):
         run = document["run"]
@@ -641,23 +640,139 @@ def test_parquet_has_every_value_of_every_run(results: Path, tmp_path: Path) -> 
                 *(verdict[name] for name in ("lower", "upper", "outcome", "reason")),
             )
     names = ["unit", "measured_at", "value", "low", "high", "trust", "limit_low", "limit_high", "outcome", "reason"]
-    found = {
-        (row["sut"], row["run_id"], row["metric"]): tuple(row[name] for name in names) for row in table.to_pylist()
-    }
+    rows = [row for table in tables for row in table.to_pylist()]
+    found = {(row["sut"], row["run_id"], row["metric"]): tuple(row[name] for name in names) for row in rows}
     assert found == expected
     assert {row[-2] for row in expected.values()} == {"pass", "fail", "no_reference", "invalid"}
-    assert len(expected) == rows
+    assert len(expected) == len(rows)
+
+
+def files(history: Path) -> dict[str, Path]:
+    """Return the Parquet files of *history* by month; there is nothing else."""
+    found = {path.parent.name: path for path in sorted(history.glob("month=*/history.parquet"))}
+    assert sorted(path for path in history.rglob("*") if path.is_file()) == list(found.values())
+    return found
+
+
+def test_a_month_and_a_sut_are_read_alone(results: Path, tmp_path: Path) -> None:
+    write_parquet(results, tmp_path)
+    for month, path in files(tmp_path).items():
+        rows = parquet.read_table(path, columns=["testbed", "sut", "metric", "night"], partitioning=None).to_pylist()
+        assert {f"month={row['night']:%Y-%m}" for row in rows} == {month}
+        order = [tuple(row.values()) for row in rows]
+        assert order == sorted(order), "row groups of one SUT are found by their statistics"
+
+
+def run_documented(db: duckdb.DuckDBPyConnection) -> Iterator[tuple[list[tuple[Any, ...]], str]]:
+    """Run the queries of the guide in the working directory; yield the rows and the plan of each."""
+    (block,) = re.findall(r"With DuckDB::\n\n((?:   .*\n|\n)+)", GUIDE.read_text())
+    for query in block.replace("testbed1", "t1").replace("t1-sut2", "s2").replace("2026-11", "2026-02").split(";")[:-1]:
+        rows = db.execute(query).fetchall()
+        yield rows, db.execute(f"EXPLAIN ANALYZE {query}").fetchall()[0][1]
+
+
+def test_the_queries_of_the_guide(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(results, tmp_path / "history")
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect() as db:
+        (nights, all_files), (metrics, one_file) = run_documented(db)
+    assert [night for night, _ in nights] == [(FIRST + timedelta(days=number)).date() for number in range(3)]
+    assert all(value > 0 for _, value in nights)
+    assert "Total Files Read: 2" in all_files
+    assert {night for night, *_ in metrics} == {datetime(2026, 2, 1, tzinfo=UTC).date()}
+    names = {name for document in documents(results) for name, *_ in stored(document)}
+    assert names <= {name for _, name, _ in metrics}
+    assert "Total Files Read: 1" in one_file
+
+
+@pytest.fixture
+def changing(results: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the results, and their history."""
+    shutil.copytree(results, tmp_path / "results")
+    history = tmp_path / "history"
+    assert write_parquet(tmp_path / "results", history).written == 2
+    return tmp_path / "results", history
+
+
+def identities(history: Path) -> dict[str, int]:
+    return {month: path.stat().st_ino for month, path in files(history).items()}
+
+
+def test_only_months_that_changed_are_written(changing: tuple[Path, Path]) -> None:
+    copied, history = changing
+    before = identities(history)
+    assert list(before) == ["month=2026-01", "month=2026-02"]
+    assert write_parquet(copied, history) == (0, 0, 2)
+    assert identities(history) == before
+    shutil.rmtree(copied / "t1" / "s1" / run_id(2))
+    done = write_parquet(copied, history)
+    assert (done.written, done.months) == (1, 2)
+    after = identities(history)
+    assert after["month=2026-01"] == before["month=2026-01"]
+    table = parquet.read_table(files(history)["month=2026-02"], columns=["sut"], partitioning=None)
+    assert set(table["sut"].to_pylist()) == {"s2"}
+    document = copied / "t1" / "s1" / run_id(0) / RUN
+    document.write_bytes(document.read_bytes())  # same name and size, later
+    assert write_parquet(copied, history).written == 1
+    assert identities(history)["month=2026-02"] == after["month=2026-02"]
+
+
+def test_a_month_without_runs_is_removed(changing: tuple[Path, Path]) -> None:
+    copied, history = changing
+    (history / "month=2026-02" / "notes").write_text("the operator's")
+    (history / "month=2025-12").mkdir()
+    (history / "month=2025-12" / "history.parquet").write_text("of old runs")
+    for path in copied.glob(f"*/*/{run_id(2)}"):
+        shutil.rmtree(path)
+    assert write_parquet(copied, history) == (0, 0, 1)
+    assert sorted(str(path.relative_to(history)) for path in history.rglob("*")) == [
+        "month=2026-01", "month=2026-01/history.parquet", "month=2026-02", "month=2026-02/notes",
+    ]  # fmt: skip
+
+
+def test_a_damaged_month_is_written_again(changing: tuple[Path, Path]) -> None:
+    copied, history = changing
+    path = files(history)["month=2026-01"]
+    whole = parquet.read_table(path, partitioning=None)
+    for damage in (b"", b"PAR1 no Parquet PAR1", path.read_bytes()[:-100]):
+        path.write_bytes(damage)
+        assert write_parquet(copied, history).written == 1
+        assert parquet.read_table(path, partitioning=None) == whole
+
+
+def test_a_month_that_cannot_be_written_stays(
+    changing: tuple[Path, Path], file_size_limit: Callable[[int], None]
+) -> None:
+    copied, history = changing
+    shutil.rmtree(copied / "t1" / "s1" / run_id(2))
+    (path, *_) = copied.glob(f"t1/s2/{run_id(0)}")
+    path.joinpath(RUN).touch()
+    write_parquet(copied, history.with_name("fills_the_index"))
+    before = {month: file.read_bytes() for month, file in files(history).items()}
+    file_size_limit(4096)
+    with pytest.raises(EnvironmentLacksError, match=f"^cannot write {re.escape(str(history))}: "):
+        write_parquet(copied, history)
+    assert {month: file.read_bytes() for month, file in files(history).items()} == before
+
+
+def test_parquet_needs_a_directory(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "history.parquet").write_text("of an older version")
+    ended = called("export", "parquet", "--results", results, "-o", tmp_path / "history.parquet")
+    assert str(ended.exception) == f"cannot write {tmp_path}/history.parquet: File exists"
+    assert called("export", "parquet", "--results", results, "-o", tmp_path / "history").exit_code == 0
+    ended = called("export", "influx", "--results", results, "-o", tmp_path / "history")
+    assert str(ended.exception) == f"cannot write {tmp_path}/history: Is a directory"
 
 
 def test_duckdb_and_pyarrow_read_the_documented_columns(results: Path, tmp_path: Path) -> None:
-    path = tmp_path / "history.parquet"
-    write_parquet(results, path)
+    write_parquet(results, tmp_path)
+    path = next(iter(files(tmp_path).values()))
     with duckdb.connect() as db:
-        described = db.execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()
+        described = db.execute("DESCRIBE FROM read_parquet(?, hive_partitioning = false)", [str(path)]).fetchall()
         (night, kind, chosen) = (
             db.execute(
                 "SELECT min(night), min(kind) FILTER (metric LIKE 'idle_latency.%'), bool_and(for_night) "
-                "FROM read_parquet(?)",
+                "FROM read_parquet(?, hive_partitioning = false)",
                 [str(path)],
             ).fetchone()
             or ()
@@ -688,9 +803,8 @@ def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: P
         directory = tmp_path / "results" / "t1" / "s1" / name
         directory.mkdir(parents=True)
         (directory / RUN).write_text(json.dumps(document))
-    path = tmp_path / "history.parquet"
-    write_parquet(tmp_path / "results", path)
-    table = parquet.read_table(path, columns=["run_id", "run_status", "for_night"]).to_pylist()
+    write_parquet(tmp_path / "results", tmp_path / "history")
+    table = parquet.read_table(tmp_path / "history", columns=["run_id", "run_status", "for_night"]).to_pylist()
     assert {(row["run_id"][-4:], row["run_status"], row["for_night"]) for row in table} == {
         ("0001", "incomplete", False),
         ("0002", "complete", True),
