@@ -81,8 +81,8 @@ class Watched:
         """Take over the signals, which Ansible has set up for itself when its playbook starts."""
         if self.listening:
             Interruptions()
-            gc.collect()
             gc.freeze()  # a collection in a worker would copy every inherited page that it touches
+            gc.enable()
 
     def name(self, run_id: str, results: str) -> None:
         """Note the run, and lock the results of a nightly run; end the playbook if another one has them."""
@@ -296,6 +296,7 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     (kernel, command line, microcode, BIOS, CPUs and nodes, isolation) or sutprobe has changed. For ansible-playbook,
     give -e calibration_resume=true.
     """
+    gc.disable()  # until the playbook starts: what is imported and read before stays
     use_utf8()
     playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")
     os.environ.setdefault("ANSIBLE_CONFIG", str(SHARE / "ansible.cfg"))
@@ -328,4 +329,5 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
         code = code or INTERRUPTED
         clean_up()
     gc.unfreeze()  # some extensions report frozen objects as leaks at exit
+    gc.enable()
     sys.exit(exit_code_of(code, watched.failures))

@@ -130,11 +130,6 @@ def trust_word(trust: Trust, reason: Flag | None) -> str:
     return word if row is None or row.short is None else f"{word}: {row.short}"
 
 
-def left_changed(document: RunDocument) -> str | None:
-    """Return which settings of the SUT are not known to be restored; ``None`` if all are."""
-    return next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
-
-
 def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[tuple[str, bool]]:
     """Yield the findings, worst first, and whether there is advice on them."""
     first = [

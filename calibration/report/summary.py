@@ -7,7 +7,6 @@ from typing import Any
 from calibration.base.commandline import cleanup_command
 from calibration.base.grouping import grouped
 from calibration.base.units import plural
-from calibration.report.story import left_changed
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
 from calibration.run.pace import pace_text, within_announcement
@@ -62,6 +61,11 @@ def _excess(verdict: Verdict) -> float:
     return max((abs(verdict.metric.value - end) / abs(end) for end in ends), default=0.0)
 
 
+def _left_changed(document: RunDocument) -> str | None:
+    """Return which settings of the SUT are not known to be restored; ``None`` if all are."""
+    return next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
+
+
 def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
     """Return the fields of a run document that the verdict and the progress display use."""
     failed = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
@@ -77,6 +81,6 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
             reason if document.run.status == "not_begun" else f"{', '.join(what)}: {reason}"
             for reason, what in reasons.items()
         ],
-        "left_changed": left_changed(document),
+        "left_changed": _left_changed(document),
         "failed_verdicts": _failed_verdicts(document),
     }

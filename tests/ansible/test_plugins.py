@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of the actions, without Ansible."""
 
+import gc
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
@@ -8,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.cli.playbook import PlaybookCLI
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from support import load_plugin
+from support import ROOT, load_plugin
 
 from calibration.base.errors import VERDICT_FAILED, ConnectionLostError, InputError, RefusedError
 from calibration.base.tuning import Unrestored
+from calibration.commands import playbook_run
 from calibration.judge.run import verdicts_of
 from calibration.report.summary import failures, summary
 from calibration.run.remote import Found
@@ -315,3 +320,45 @@ def test_consent_of_the_command_line_is_a_truth_value(given: object, agreed: boo
     tuned = {**arguments, "tune": {"governor": "performance"}}
     with nullcontext() if agreed else pytest.raises(InputError, match="tune_governor_ok"):
         assert action.request(tuned, {})["settings"] == {"governor": "performance"}
+
+
+LOADED = """
+import importlib, sys
+from ansible.plugins.loader import init_plugin_loader
+init_plugin_loader([sys.argv[1]])
+for plugin in sys.argv[2:]:
+    importlib.import_module(f"ansible_collections.calibration.harness.plugins.{plugin}")
+print(*sorted({"docutils", "duckdb", "scipy", "vl_convert"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize(("action", "found"), [("measure", ""), ("report", "docutils duckdb scipy vl_convert")])
+def test_no_sut_waits_for_what_only_pages_and_judgements_need(action: str, found: str) -> None:
+    plugins = (
+        "callback.progress",
+        *(f"action.{name}" for name in ("name_run", "preflight", "compare_testbeds", action)),
+    )
+    command = [sys.executable, "-c", LOADED, ROOT / "playbooks" / "collections", *plugins]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == found, done.stderr
+
+
+def test_nothing_is_collected_before_the_playbook_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+
+    def play(_: list[str]) -> None:
+        states.append((gc.isenabled(), gc.get_freeze_count()))
+        playbook_run.watched.start()
+        states.append((gc.isenabled(), gc.get_freeze_count() > 0))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(playbook_run, "watched", playbook_run.Watched())
+    monkeypatch.setattr(playbook_run, "Interruptions", list)
+    monkeypatch.setattr(PlaybookCLI, "cli_executor", play)
+    monkeypatch.setattr(sys, "argv", ["calibration"])
+    for name in ("ANSIBLE_CONFIG", "ANSIBLE_HOME", "CALIBRATION_HOME"):
+        monkeypatch.setenv(name, "unused")
+    with pytest.raises(SystemExit):
+        playbook_run.run_command.main([])
+    assert states == [(False, 0), (True, True)]
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)

@@ -300,13 +300,10 @@ def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(
     callback = SimpleNamespace(
         screen=shown,
         finished={name: {**ended, "directory": str(run)} for name, run in runs.items()},
-        progress={},
-        site=None,
-        stop_refreshing=lambda: None,
         page_in_site=lambda _document: None,
     )
     callback.finished["sut0"]["status"] = "incomplete"
-    CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={"sut1": 1}, dark={"sut2": 1}))
+    CALLBACK.CallbackModule.show_finished(callback, SimpleNamespace(failures={"sut1": 1}, dark={"sut2": 1}))
     lines = stream.getvalue().splitlines()
     if count > 4:
         assert read == [None], "a testbed is judged once for all of its SUTs"

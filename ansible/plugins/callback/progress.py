@@ -40,9 +40,6 @@ from calibration.base.errors import CalibrationError
 from calibration.base.files import open_regular
 from calibration.base.parsers import parse_json
 from calibration.base.text import HarmlessStream, duration, message, visible
-from calibration.judge.standing import Standings, by_night
-from calibration.report.show import print_story
-from calibration.report.story import told
 from calibration.results.layout import RECORDS
 from calibration.results.store import read_run
 
@@ -162,6 +159,8 @@ class Screen:
 
     def show(self, story, directory):
         """Show the first screen of the run in *directory*."""
+        from calibration.report.show import print_story  # noqa: PLC0415 - slow, and no SUT waits for it
+
         with self.lock:
             self.clear()
             print_story(story, directory, self.stream, colour=self.colour)
@@ -259,6 +258,21 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         """Print the result of each SUT, and where the results are."""
         self.stop_refreshing()
+        if self.finished:
+            self.show_finished(stats)
+        for name in sorted(self.progress.keys() - self.finished.keys()):
+            results, _, _, run_id, _ = self.progress[name].records.rsplit(os.sep, 4)
+            again = run_command("--resume", run_id, results=Path(results))
+            self.screen.message("")
+            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with {again}", "red")
+        if not self.finished and self.site:
+            self.screen.message(f"  HTML: {self.site}")
+
+    def show_finished(self, stats):
+        """Print the result of each SUT that has a document."""
+        from calibration.judge.standing import Standings, by_night  # noqa: PLC0415 - slow, and no SUT waits for it
+        from calibration.report.story import told  # noqa: PLC0415 - the same
+
         directories = {name: Path(self.finished[name]["directory"]) for name in sorted(self.finished)}
         many = len(directories) > MAX_SCREENS
         standings = Standings(peers=many)
@@ -278,13 +292,6 @@ class CallbackModule(CallbackBase):
             self.screen.message(f"  Results: {ended['directory']}")
             if html := self.page_in_site(ended["document"]):
                 self.screen.message(f"  HTML: {html}")
-        for name in sorted(self.progress.keys() - self.finished.keys()):
-            results, _, _, run_id, _ = self.progress[name].records.rsplit(os.sep, 4)
-            again = run_command("--resume", run_id, results=Path(results))
-            self.screen.message("")
-            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with {again}", "red")
-        if not self.finished and self.site:
-            self.screen.message(f"  HTML: {self.site}")
 
     def page_in_site(self, document):
         """Return the SUT's page in the site, or the site's first page if it has another name there."""
