@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support import ROOT, TINY, Lab, inventory_of, load_plugin, run_of
+from support import ROOT, TINY, Lab, calibrate, inventory_of, load_plugin, run_of
 
+from calibration.base.errors import BAD_INPUT
 from calibration.results.store import read_run
 from tests.report.snippets import blocks
 
@@ -147,6 +148,41 @@ def test_a_dead_sut_fails_though_the_play_ignores_it(lab: Lab) -> None:
         assert "dead: not reachable" in ended.text
 
 
+STARTED = """
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "started"
+
+    def v2_runner_on_start(self, host, task):
+        with open(PATH, "a") as stream:
+            stream.write(f"{host.name} {task.action.rpartition('.')[2]}\\n")
+"""
+
+
+def test_a_sut_takes_a_worker_to_check_and_one_to_measure_and_its_wrong_settings_fail_it_alone(lab: Lab) -> None:
+    """The first SUT of a play also has the tasks that are for all."""
+    (lab.directory / "started.py").write_text(STARTED.replace("PATH", repr(str(lab.directory / "started"))))
+    settings = {
+        "sut0": {},
+        "sut1": {},
+        "checked": {"preflight_time_offset_max_s": "soon"},
+        "measured": {"measure_keep_s": "long"},
+        "undefined": {"reserve_tg": "{{ no_such_variable }}"},
+    }
+    ended = calibrate(lab, inventory_of(lab, settings), ANSIBLE_CALLBACK_PLUGINS=str(lab.directory))
+    assert ended.rc == BAD_INPUT, ended.text
+    for name, fault in (("checked", "preflight_time_offset_max_s"), ("measured", "measure_keep_s")):
+        assert f"{name}: Validation of arguments failed:" in ended.text
+        assert f"argument '{fault}' is of type str and we were unable to convert to float" in ended.text
+    assert re.search("undefined: .*no_such_variable", ended.text), ended.text
+    assert sorted(run.parent.name for run in lab.runs()) == ["sut0", "sut1"]
+    assert [read_run(run).run.status for run in lab.runs()] == ["complete"] * 2
+    started = (lab.directory / "started").read_text(encoding="utf-8").splitlines()
+    assert [line for line in started if line.startswith("sut1 ")] == ["sut1 preflight", "sut1 measure"]
+
+
 PLAY_OF_THE_DEAD = """
 - hosts: dead
   ignore_unreachable: true
@@ -175,8 +211,8 @@ def test_actions_run_once_unless_they_ask_a_sut_and_secrets_are_not_logged() -> 
         assert task.get("no_log", False) is bool(secrets), task["name"]
         logged = {name for name, option in options_of(role).items() if not option.get("no_log")}
         assert not {f"notify_{name}" for name in secrets} & logged
-        delegated = "{{ reserve_tg | default(inventory_hostname, true) }}" if action is generator else None
-        assert task.get("delegate_to") == delegated, task["name"]
+        guarded = "{{ reserve_tg | default(inventory_hostname, true) }}" if "when" in task else "{{ reserve_tg }}"
+        assert task.get("delegate_to") == (guarded if action is generator else None), task["name"]
 
 
 def test_playbooks_have_valid_syntax(lab: Lab) -> None:

@@ -10,7 +10,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, checks_of, required
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import (
+    SutAction,
+    checks_of,
+    options_of,
+    required,
+)
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller
 from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
@@ -58,6 +63,7 @@ def sutprobe(machine, elsewhere):
 class ActionModule(SutAction):
     """Take one SUT to its run document."""
 
+    ROLE_OPTIONS = options_of("measure")
     SPEC = {
         "argument_spec": {
             **required("str", "testbed", "sut", "profile", "lock", "remote_base"),

@@ -12,7 +12,13 @@ import shutil
 import time
 
 from ansible.release import __version__ as ansible_version
-from ansible_collections.calibration.harness.plugins.plugin_utils.actions import ShellError, SutAction, dumped, required
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import (
+    ShellError,
+    SutAction,
+    dumped,
+    options_of,
+    required,
+)
 
 from calibration.base.errors import (
     CalibrationError,
@@ -78,6 +84,7 @@ def check_controller(arguments, found=ansible_version, state=results_state):
 class ActionModule(SutAction):
     """Judge the controller, ask the SUT, judge the SUT."""
 
+    ROLE_OPTIONS = options_of("preflight")
     SPEC = {
         "argument_spec": {
             **required("str", "profile", "testbed", "sut", "lock", "ansible_minimum", "python_minimum"),

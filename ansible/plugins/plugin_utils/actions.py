@@ -16,7 +16,10 @@ from pathlib import Path
 import ansible_collections.calibration.harness.plugins.plugin_utils.waiting
 import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before a task's worker is forked
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.dataloader import DataLoader
 from ansible_collections.calibration.harness.plugins.plugin_utils.outputs import encodable, read_so_far
+from ansible_collections.calibration.harness.plugins.plugin_utils.package import COLLECTION
 from ansible_collections.calibration.harness.plugins.plugin_utils.privileges import reason
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import (
     GiveUp,
@@ -33,6 +36,7 @@ from calibration.base.errors import (
     AnswerTooLongError,
     CalibrationError,
     ConnectionLostError,
+    InputError,
     NoAnswerError,
     SutError,
 )
@@ -56,6 +60,17 @@ class CalibrationAction(ActionBase):
     SPEC = {"argument_spec": {}}
     """Arguments of ``validate_argument_spec``."""
 
+    ROLE_OPTIONS = {}
+    """Variables of the role that the action checks, with their specifications."""
+
+    def check_settings(self):
+        """Raise InputError unless the variables match ``ROLE_OPTIONS``."""
+        given = {name: self.task_vars[name] for name in self.ROLE_OPTIONS if name in self.task_vars}
+        validator = ArgumentSpecValidator(self.ROLE_OPTIONS)
+        faults = validator.validate(self._templar.template(given), validate_role_argument_spec=True).error_messages
+        if faults:
+            raise InputError("\n".join(["Validation of arguments failed:", *faults]))
+
     def arguments(self):
         """Return the task's arguments. Raises Ansible's errors if they do not match ``SPEC``."""
         return self.validate_argument_spec(**self.SPEC)[1]
@@ -70,10 +85,17 @@ class CalibrationAction(ActionBase):
         self.task_vars = task_vars
         try:
             with orderly_end() if self.ORDERLY else contextlib.nullcontext():
+                self.check_settings()
                 return {**result, "changed": False, **self.act(self.arguments())}
         except CalibrationError as error:
             failure = {"failed": True, "msg": str(error), "exit_code": error.exit_code}
             return {**result, **failure, "of_sut": isinstance(error, SutError)}
+
+
+def options_of(role):
+    """Return the options of a role of the collection."""
+    path = os.path.join(COLLECTION, "roles", role, "meta", "argument_specs.yml")
+    return DataLoader().load_from_file(path)["argument_specs"]["main"]["options"]
 
 
 def required(type_, *names):
