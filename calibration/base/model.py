@@ -117,7 +117,7 @@ def fault_of(error: Exception) -> str:
 
 def format_time(when: datetime) -> str:
     """Return a time as ISO 8601 UTC with second precision, as in run identifiers and on pages."""
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{when.replace(tzinfo=None).isoformat(timespec='seconds')}Z"  # strftime takes ten times as long
 
 
 def _whole_second(when: datetime) -> datetime:

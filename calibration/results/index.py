@@ -6,8 +6,8 @@ It is a DuckDB database in the cache with what histories need of the documents, 
 new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
 fault instead of values; it is not opened again until it changes. The index can be deleted at any time.
 
-Documents are validated before DuckDB, whose own parser takes NaN and any depth, gets extracts of
-them. DuckDB loads no extension, uses no network, and writes nothing but the index.
+What is kept of a document is validated before DuckDB, whose own parser takes NaN and any depth, gets
+it. DuckDB loads no extension, uses no network, and writes nothing but the index.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from datetime import date, timedelta
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import duckdb
 
@@ -32,7 +32,7 @@ from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
 
 if TYPE_CHECKING:
-    from calibration.results.model import RunDocument
+    from calibration.results.model import JudgedDocument, RunDocument
 
 FORMAT: Final = 8
 """Version of the index: part of its path, so that each version has its own."""
@@ -156,7 +156,7 @@ def history_of(document: "RunDocument") -> History:
     """Return the history of *document* alone."""
     run = document.run
     stored = _Stored(run.testbed, run.sut, run.id, 0, 0)
-    line = json.dumps({**stored._asdict(), **_extract(document)}, allow_nan=False).encode()
+    line = _extract(stored, document)
     with TemporaryDirectory(prefix="calibration-") as folder, duckdb.connect(":memory:") as db:
         _load(db, [line], Path(folder, "documents"))
         for table, query in TABLES.items():
@@ -344,32 +344,32 @@ def _line(results: Path, stored: _Stored) -> bytes:
     """Return what is kept of a document, or its fault, as a line of JSON. Raises ``FileNotFoundError``."""
     path = results.joinpath(*stored.run, RUN)
     try:
-        kept = _kept(results, path, stored)
-        return json.dumps({**stored._asdict(), **kept}, allow_nan=False).encode() + b"\n"
+        return _kept(results, path, stored) + b"\n"
     except (InputError, ValueError) as error:
         fault = str(error).removeprefix(f"{path}: ").partition("\n")[0]
         return json.dumps({**stored._asdict(), "fault": fault}).encode() + b"\n"
 
 
-def _kept(results: Path, path: Path, stored: _Stored) -> dict[str, Any]:
+def _kept(results: Path, path: Path, stored: _Stored) -> bytes:
     from calibration.results.store import open_run  # noqa: PLC0415 - slow, and only new documents need the models
 
     if not stored.directory:
         raise InputError("the directory cannot be read")
-    document = open_run(path, below=results).document
+    document = open_run(path, below=results).judged
     named = (document.run.testbed, document.run.sut, document.run.id)
     if named != stored.run:
         raise InputError(f"contains the run {'/'.join(named)}")
-    return _extract(document)
+    return _extract(stored, document)
 
 
-def _extract(document: "RunDocument") -> dict[str, Any]:
-    """Return what is kept of *document*."""
+def _extract(stored: _Stored, document: "RunDocument | JudgedDocument") -> bytes:
+    """Return what is kept of *document*, as JSON."""
     from calibration.results.run_checks import run_checks  # noqa: PLC0415 - slow, and only new documents need them
 
-    kept = document.model_dump(
-        mode="json", include={"run", "facts", "not_measured", "verdicts", "record", "consistency"}
-    )
-    measured = {measurement.id: format_time(measurement.started_at) for measurement in document.measurements}
-    checked = [check._asdict() for check in run_checks(document)]
-    return {**kept, "measured": measured, "checked": checked}
+    made = {
+        **stored._asdict(),
+        "measured": {measurement.id: format_time(measurement.started_at) for measurement in document.measurements},
+        "checked": [check._asdict() for check in run_checks(document)],
+    }
+    kept = document.model_dump_json(include={"run", "facts", "not_measured", "verdicts", "record", "consistency"})
+    return f"{json.dumps(made).removesuffix('}')}, {kept.removeprefix('{')}".encode()

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from calibration.base.model import Model, UtcTime
 from calibration.base.trust import Judged, Trust, worst
@@ -347,3 +347,34 @@ class RunDocument(Model):
         """The readings that pages may show: licences of other programs may restrict publishing."""
         public = self.mlc is not None and self.mlc.publish if self.imported is None else self.imported.publish
         return self.readings if public else ()
+
+
+class JudgedMeasurement(Model):
+    """What is judged of a measurement: not its values, which are judged as metrics."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    step: str
+    title: str
+    rounds: tuple[int, ...] = ()
+    started_at: UtcTime
+    validity: Validity
+
+
+class JudgedDocument(Model):
+    """What is judged of a run document over many nights: reading this takes a fifth of reading the whole."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: Literal["run/1"]
+    run: Run
+    attempts: tuple[Attempt, ...]
+    facts: dict[str, str]
+    flags: tuple[Flag, ...]
+    plan: Plan | None
+    measurements: tuple[JudgedMeasurement, ...]
+    not_measured: tuple[NotMeasured, ...]
+    verdicts: tuple[Verdict, ...]
+    record: tuple[RecordMetric, ...]
+    consistency: tuple[ConsistencyCheck, ...]

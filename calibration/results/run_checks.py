@@ -12,7 +12,10 @@ from calibration.preflight.checks import MOMENTARY, REQUIRED, refusal
 from calibration.preflight.configuration import difference
 from calibration.results.health import WORDS
 from calibration.results.history import RunCheck, RunCheckName
-from calibration.results.model import RunDocument, of_the_run
+from calibration.results.model import JudgedDocument, RunDocument, of_the_run
+
+Judged = RunDocument | JudgedDocument
+"""A run document, or what is judged of it."""
 
 
 class Result(NamedTuple):
@@ -22,7 +25,7 @@ class Result(NamedTuple):
     text: str
 
 
-def check_inventory(document: RunDocument) -> Iterator[Result]:
+def check_inventory(document: Judged) -> Iterator[Result]:
     """Yield which expectations of the inventory were met before each start of the run.
 
     An expectation that could not be checked is not met; one that the SUT cannot have is noted. What the harness needs
@@ -43,7 +46,7 @@ def check_inventory(document: RunDocument) -> Iterator[Result]:
                 yield Result("failed" if is_promise else "undecided", difference(check))
 
 
-def check_settings_restored(document: RunDocument) -> Iterator[Result]:
+def check_settings_restored(document: Judged) -> Iterator[Result]:
     """Yield which settings of the SUT are the same after the run as before."""
     left = [flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"]
     if not left and not any(attempt.changes for attempt in document.attempts):
@@ -57,7 +60,7 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
         yield Result("failed", reason)
 
 
-def check_errors(document: RunDocument) -> Iterator[Result]:
+def check_errors(document: Judged) -> Iterator[Result]:
     """Yield the errors of memory and PCIe links during the run; undecided if none are counted, or a count was lost."""
     healths = [attempt.health for attempt in document.attempts if attempt.health is not None]
     counters = [counted for health in healths for counted in health.counters if counted.kind in WORDS]
@@ -75,7 +78,7 @@ def check_errors(document: RunDocument) -> Iterator[Result]:
         yield Result("passed", f"no errors in {read} counters of memory and PCIe links")
 
 
-def check_completeness(document: RunDocument) -> Iterator[Result]:
+def check_completeness(document: Judged) -> Iterator[Result]:
     """Yield whether everything planned has a valid metric; of a run that did not begin only why it did not."""
     if document.run.status == "not_begun":
         reason = document.attempts[-1].ended if document.attempts else None
@@ -94,7 +97,7 @@ def check_completeness(document: RunDocument) -> Iterator[Result]:
             yield Result("failed", f"{measurement.title}: invalid: {reasons}")
 
 
-def _progress(document: RunDocument) -> str:
+def _progress(document: Judged) -> str:
     """Return how far a run came that began and is not complete."""
     done = {measurement.step: len(measurement.rounds) for measurement in document.measurements}
     steps = [step for step in document.plan.steps if not step.part_of] if document.plan else []
@@ -106,7 +109,7 @@ def _progress(document: RunDocument) -> str:
     return text
 
 
-RUN_CHECKS: Final[dict[RunCheckName, Callable[[RunDocument], Iterator[Result]]]] = {
+RUN_CHECKS: Final[dict[RunCheckName, Callable[[Judged], Iterator[Result]]]] = {
     "inventory": check_inventory,
     "restored": check_settings_restored,
     "errors": check_errors,
@@ -115,7 +118,7 @@ RUN_CHECKS: Final[dict[RunCheckName, Callable[[RunDocument], Iterator[Result]]]]
 """The checks by name."""
 
 
-def run_checks(document: RunDocument) -> Iterator[RunCheck]:
+def run_checks(document: Judged) -> Iterator[RunCheck]:
     """Yield the outcome of each check of *document*, with what failed or cannot be decided, or how much passed."""
     for name, check in RUN_CHECKS.items():
         texts = grouped((result.outcome, result.text) for result in check(document))

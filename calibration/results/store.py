@@ -5,16 +5,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import pending, read_regular
-from calibration.base.model import fault_of
+from calibration.base.model import Model, fault_of
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import RUN
-from calibration.results.model import RunDocument
+from calibration.results.model import JudgedDocument, RunDocument
+
+M = TypeVar("M", bound=Model)
 
 WIDE_BYTES: Final = 8 * 1024 * 1024
 """A larger document is searched for objects with too many fields before it is validated."""
@@ -33,10 +35,18 @@ class StoredRun:
     @cached_property
     def document(self) -> RunDocument:
         """The document, parsed and validated once. Raises ``InputError`` with the first fault."""
+        return self._validated(RunDocument)
+
+    @property
+    def judged(self) -> JudgedDocument:
+        """What is judged of the document; only this is validated. Raises like ``document``."""
+        return self._validated(JudgedDocument)
+
+    def _validated(self, model: type[M]) -> M:
         if len(self.content) > WIDE_BYTES and _has_wide_object(parse_json(self.path, self.content)):
             raise InputError(f"{self.path}: an object with more than {MAX_FIELDS} fields")
         try:
-            return RunDocument.model_validate_json(self.content)
+            return model.model_validate_json(self.content)
         except ValidationError as error:
             raise InputError(f"{self.path}: not a run document: {fault_of(error)}") from error
 

@@ -347,6 +347,21 @@ def test_concurrent_readers_agree(results: Path, document: RunDocument) -> None:
 # Documents that cannot be read
 
 
+def test_only_what_is_judged_is_validated(results: Path, document: RunDocument) -> None:
+    path = store_document(night(document, 0), results) / RUN
+    whole = read_history(results)
+    made = json.loads(path.read_bytes())
+    for measurement in made["measurements"]:
+        measurement["values"] = measurement["values"]["kind"]
+    path.write_text(json.dumps(made))
+    with pytest.raises(InputError, match=r"not a run document: measurements\.0\.values"):
+        store.read_run(path)
+    history = read_history(results)
+    assert history.unreadable == ()
+    assert (history.series, history.runs, history.run_checks) == (whole.series, whole.runs, whole.run_checks)
+    assert np.array_equal(history.values, whole.values, equal_nan=True)
+
+
 def replacing(old: str, new: str, count: int = -1) -> Callable[[Path], Any]:
     return lambda path: path.write_text(path.read_text().replace(old, new, count))
 
@@ -355,7 +370,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut off": (cut, "Invalid JSON: EOF"),
     "an empty object": (lambda path: path.write_text("{}"), "schema_version: Field required"),
     "two objects": (lambda path: path.write_text("{}{}"), "Invalid JSON: trailing characters"),
-    "no figure": (replacing('"value": ', '"value": "x", "v": '), "parameters.0.v: Extra inputs are not permitted"),
+    "no figure": (replacing('"value": ', '"value": "x", "v": '),
+                  "verdicts.0.metric.value: Input should be a valid number"),
     "no verdicts": (replacing('"verdicts"', '"verdict"'), "verdicts: Field required"),
     "no start": (replacing('"started_at": "2', '"started_at": "x2', 1),
                  "run.started_at: Input should be a valid datetime"),
