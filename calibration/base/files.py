@@ -28,8 +28,11 @@ def read_regular(path: Path, limit_bytes: int, *, below: Path | None = None) -> 
     """
     with open_regular(path, below=below) as stream:
         try:
-            large = os.fstat(stream.fileno()).st_size > limit_bytes
-            content = b"" if large else stream.read(limit_bytes + 1)
+            size = os.fstat(stream.fileno()).st_size
+            large = size > limit_bytes
+            content = b"" if large else stream.read(size + 1)  # for no more: the buffer has the size that is asked for
+            if len(content) > size:  # it grows, or is of a file system without sizes
+                content += stream.read(limit_bytes + 1 - len(content))
         except OSError as error:
             raise _unreadable(path, error) from error
     if large or len(content) > limit_bytes:

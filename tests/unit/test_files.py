@@ -80,6 +80,12 @@ def test_a_file_of_unknown_size_is_read_up_to_the_limit() -> None:
         read_regular(Path("/proc/cpuinfo"), LIMIT)
 
 
+def test_a_file_without_a_size_is_read_whole() -> None:
+    path = Path("/proc/sys/kernel/osrelease")
+    assert path.stat().st_size == 0
+    assert read_regular(path, LIMIT) == path.read_bytes()
+
+
 def test_missing_file_is_distinguished_from_a_refused_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "file", LIMIT)
