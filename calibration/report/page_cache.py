@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache of rendered pages, keyed by the digests of the document and of the code that renders it.
 
-The end of a run keeps what the site has of it; its page is rendered when the answer on its SUT is known.
+Whoever renders a run's page keeps what the site has of it. A page depends on the answer on its SUT, too: a later answer
+gives another page.
 """
 
 import csv
@@ -23,7 +24,7 @@ from calibration.judge.standing import Standing
 from calibration.references.library import Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
-from calibration.report.page import render
+from calibration.report.page import Page, render
 from calibration.results.model import Run, RunDocument
 from calibration.results.plain import PlainRow, rows
 from calibration.results.store import StoredRun
@@ -35,6 +36,12 @@ CACHE_LIFETIME_S: Final = 30 * 24 * 3600
 
 PACKAGES: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
 """Packages whose version affects a page or the guide."""
+
+SUT_ROOT: Final = "../../../"
+"""The way from the page of a SUT to the site's first page."""
+
+LINKS: Final = "<!-- links -->"
+"""Stands for the links to the data of a page: text of a page has no such comment, because it is escaped."""
 
 
 class Made(Model):
@@ -64,19 +71,28 @@ class Data(Model):
 Kind = TypeVar("Kind", bound=Model)
 
 
-def page_of(stored: StoredRun, references: Library, standing: Standing | None, root: str, links: str = "") -> Made:
-    """Return the page of *stored*, compared with *references*, with its *standing*; *root* and *links* as for HTML.
+def page_of(stored: StoredRun, references: Library, standing: Standing | None, root: str) -> Made:
+    """Return the page of *stored*, compared with *references*, with its *standing*; *root* as for HTML.
 
-    Raises ``InputError`` if it is not a run document.
+    ``LINKS`` stands for the links to its data. Raises ``InputError`` if it is not a run document.
     """
-    source = "\n".join((references.digest, repr(standing), root, links)).encode()
-    return _cached(stored.content + source, Made, lambda: _made(stored, references, standing, root, links))
+    return _cached(
+        _source(stored, references, standing, root), Made, lambda: _made(render(stored, references, standing), root)
+    )
 
 
-def _made(stored: StoredRun, references: Library, standing: Standing | None, root: str, links: str) -> Made:
-    page = render(stored, references, standing)
+def keep_page(stored: StoredRun, references: Library, standing: Standing | None, page: Page) -> None:
+    """Keep the *page* rendered of the same arguments as those of ``page_of`` for the site."""
+    _cached(_source(stored, references, standing, SUT_ROOT), Made, lambda: _made(page, SUT_ROOT))
+
+
+def _source(stored: StoredRun, references: Library, standing: Standing | None, root: str) -> bytes:
+    return stored.content + "\n".join((references.digest, repr(standing), root)).encode()
+
+
+def _made(page: Page, root: str) -> Made:
     pictures = {path: text for path, text in page.figures.items() if path.endswith(".svg")}
-    return Made(figures=pictures, **to_html(page.blocks, page.figures, root, links)._asdict())
+    return Made(figures=pictures, **to_html(page.blocks, page.figures, root, LINKS)._asdict())
 
 
 def data_of(stored: StoredRun) -> Data:

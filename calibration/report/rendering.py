@@ -10,7 +10,7 @@ from calibration.base.files import able_to
 from calibration.judge.standing import Standings
 from calibration.references.library import library, results_of
 from calibration.report.page import Page, render
-from calibration.report.page_cache import data_of
+from calibration.report.page_cache import data_of, keep_page
 from calibration.report.rst import to_rst
 from calibration.results.layout import REPORT, RUN
 from calibration.results.store import StoredRun, stored_run
@@ -32,11 +32,15 @@ def render_run(run_dir: Path, standings: Standings) -> Path:
     The folder is replaced atomically. Raises ``InputError`` if there is no valid run document,
     ``EnvironmentLacksError`` if the page cannot be written.
     """
-    stored, target = stored_run(run_dir / RUN), run_dir / REPORT
-    page = rendered(stored, standings)
-    data_of(stored)  # for the site
+    target = run_dir / REPORT
+    stored = stored_run(run_dir / RUN)
+    references, standing = library(results_of(stored.path)), standings.of(stored.path, stored.document)
+    page = render(stored, references, standing)
     with able_to(f"write the page to {target}", ". The old page is kept; free some space, or get write access"):
         _replace(target, {PAGE: to_rst(page.blocks), **page.figures})
+    data_of(stored)  # for the site
+    if not any(other.parent > run_dir for other in run_dir.parent.glob(f"*/{RUN}")):
+        keep_page(stored, references, standing, page)  # the site has the newest of a SUT
     return target / PAGE
 
 

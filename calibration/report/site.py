@@ -36,7 +36,7 @@ from calibration.references.library import Library, library, results_of
 from calibration.report.environment import blocks_of
 from calibration.report.html import to_html
 from calibration.report.lab import Lab, Links, linked
-from calibration.report.page_cache import Data, data_of, page_of, prune
+from calibration.report.page_cache import LINKS, SUT_ROOT, Data, data_of, page_of, prune
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.trends import render_testbed
 from calibration.results.history import Sut
@@ -306,10 +306,9 @@ class _Site:
 
     def _page(self, stored: StoredRun, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
         """Yield the page of *stored*, one folder below *testbed*'s, and its pictures."""
-        root = "../../../" if testbed else "../../"
-        page = page_of(stored, self.references, self._standing(stored), root, links)
-        around = shell(self.html, testbed).around
-        yield "index.html", around(page.title, page.body + tail, contents=page.contents, deeper=1)
+        page = page_of(stored, self.references, self._standing(stored), SUT_ROOT if testbed else "../../")
+        body = page.body.replace(LINKS, links) + tail
+        yield "index.html", shell(self.html, testbed).around(page.title, body, contents=page.contents, deeper=1)
         for name, content in page.figures.items():
             yield name, content.encode()
 

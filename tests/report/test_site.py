@@ -215,6 +215,22 @@ def test_the_site_uses_the_data_kept_at_the_end_of_a_run(
 
 
 @pytest.mark.usefixtures("own_pages")
+def test_the_site_has_the_page_rendered_beside_the_document(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    directory = store(run_document(names=("idle_latency",)), results)
+    build_site(results, docs, tmp_path / "rendered")
+    for path in page_cache.CACHE.iterdir():
+        path.unlink()
+    render_run(directory, Standings())
+    monkeypatch.setattr(page_cache, "render", lambda *_: pytest.fail("rendered again"))
+    build_site(results, docs, tmp_path / "html")
+    page = Path("calibration", "example-lab", "t3-sut2", "index.html")
+    assert html(tmp_path / "html" / page) == html(tmp_path / "rendered" / page)
+
+
+@pytest.mark.usefixtures("own_pages")
 def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +239,9 @@ def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
 
     monkeypatch.setattr(page_cache, "to_html", refuse)
     directory = store(run_document(names=()), tmp_path / "results")
-    assert "t3-sut2" in html(render_run(directory, Standings()))
+    with pytest.raises(InputError, match="line 3"):
+        render_run(directory, Standings())
+    assert "t3-sut2" in html(directory / "report" / "page.rst")
     with pytest.raises(InputError, match="line 3"):
         build_site(tmp_path / "results", docs, tmp_path / "html")
 
