@@ -51,10 +51,12 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     RUN is a path, or a name in the results: testbed/sut or sut (its newest run), testbed/sut/run or run, or a unique
     prefix. By default it is the newest run.
 
-    Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
-    written. Unreadable documents are reported and skipped, with exit code 1.
+    Each page and its charts go to the folder report/ beside the run document. Of a directory, only pages whose
+    documents, judgement or references changed are rendered. With --text, --json or --csv nothing is written. Unreadable
+    documents are reported and skipped, with exit code 1.
     """
     from calibration.judge.standing import Standings, by_night  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.report.rendering import inputs_of  # noqa: PLC0415 - as above
     from calibration.report.site import DOCS, build_site  # noqa: PLC0415 - as above
     from calibration.results.plain import PlainRow  # noqa: PLC0415 - as above
 
@@ -62,12 +64,13 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
         raise click.UsageError(f"--html cannot be combined with --{form}")
     whole = None if run is None or not Path(run).is_dir() else find_runs(Path(run))
     runs = whole or [find_run(results, run)]
+    inputs = inputs_of(Path(run)) if whole and run and form is None else {}
     unreadable, standings = 0, Standings()
     if form == "csv":
         click.echo(",".join(PlainRow._fields))
     for item in by_night(runs):
         try:
-            _render(item, form, standings, full=full)
+            _render(item, form, standings, inputs.get(item), full=full)
         except InputError as error:
             if not whole:
                 raise
@@ -79,14 +82,14 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
         sys.exit(VERDICT_FAILED)
 
 
-def _render(run: Path, form: str | None, standings: "Standings", *, full: bool) -> None:
-    """Render the page of *run*, or print it in one of the other forms."""
+def _render(run: Path, form: str | None, standings: "Standings", inputs: str | None, *, full: bool) -> None:
+    """Render the page of *run* from *inputs*, or print it in one of the other forms."""
     from calibration.report.rendering import render_run, rendered  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_blocks  # noqa: PLC0415 - as above
     from calibration.results.plain import plain_document, rows  # noqa: PLC0415 - as above
 
     if form is None:
-        click.echo(render_run(run, standings))
+        click.echo(render_run(run, standings, inputs))
         return
     stored = stored_run(run)
     if form == "csv":

@@ -11,12 +11,15 @@ from click.testing import CliRunner
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
-from calibration.judge.standing import Standings
-from calibration.report import page_cache, shell, site
+from calibration.judge.standing import Standing, Standings
+from calibration.references.library import Library
+from calibration.report import page_cache, rendering, shell, site
+from calibration.report.page import Page
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
+from calibration.results.store import StoredRun
 from tests.report.report_documents import PAGE, figure_count, guide, judged, run_document, store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -228,6 +231,52 @@ def test_the_site_has_the_page_rendered_beside_the_document(
     build_site(results, docs, tmp_path / "html")
     page = Path("calibration", "example-lab", "t3-sut2", "index.html")
     assert html(tmp_path / "html" / page) == html(tmp_path / "rendered" / page)
+
+
+def test_of_a_directory_only_pages_of_what_changed_are_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, rendered, render = tmp_path / "results", [], rendering.render
+
+    def counted(stored: StoredRun, references: Library, standing: Standing | None) -> Page:
+        rendered.append("/".join(stored.path.parts[-4:-1]))
+        return render(stored, references, standing)
+
+    def report() -> list[str]:
+        rendered.clear()
+        done = CliRunner().invoke(report_command, [str(results)])
+        assert done.exit_code == 0, done.output
+        assert sorted(done.output.split()) == sorted(str(path) for path in results.glob("*/*/*/report/page.rst"))
+        return sorted(rendered)
+
+    def add(place: str) -> None:
+        testbed, sut, run = place.split("/")
+        store(run_document(names=(), testbed=testbed, sut=sut, id=run), results)
+
+    monkeypatch.setattr(rendering, "render", counted)
+    first, second, third, other, own = (
+        "a/one/20260101T000000Z-0000", "a/one/20260102T000000Z-0000", "a/two/20260102T000000Z-0000",
+        "b/one/20260101T000000Z-0000", "a/two/own",
+    )  # fmt: skip
+    everyone = [first, second, third, own, other]
+    for place in (first, second, other, own):
+        add(place)
+    assert report() == [first, second, own, other]
+    assert report() == []
+    add(third)
+    assert report() == [second, third, own]
+    document = results / first / RUN
+    document.write_bytes(document.read_bytes() + b"\n")
+    assert report() == [first, second, third, own]
+    waivers = results / "references" / "waivers.yml"
+    waivers.parent.mkdir()
+    waivers.write_bytes(b"[]")
+    assert report() == everyone
+    shutil.rmtree(results / other / "report")
+    assert report() == [other]
+    monkeypatch.setattr(rendering, "report_sha256", lambda: "another version")
+    assert report() == everyone
+    assert report() == []
 
 
 @pytest.mark.usefixtures("own_pages")

@@ -9,7 +9,7 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
 
 from calibration.base.errors import VERDICT_FAILED, CalibrationError
 from calibration.judge.standing import Standings, by_night
-from calibration.report.rendering import render_run
+from calibration.report.rendering import inputs_of, render_run
 from calibration.report.site import build_site
 from calibration.results.layout import find_runs
 
@@ -32,10 +32,11 @@ class ActionModule(CalibrationAction):
         """
         results, run_id = Path(arguments["results"]), arguments["run_id"]
         pages, faults, standings = [], [], Standings()
+        inputs = inputs_of(results) if run_id is None and results.is_dir() else {}
         for run in by_night(find_runs(results) if results.is_dir() else []):
             if run_id in (None, run.name):
                 try:
-                    pages.append(str(render_run(run, standings)))
+                    pages.append(str(render_run(run, standings, inputs.get(run))))
                 except CalibrationError as error:
                     faults.append(str(error))
         site = str(build_site(results, output=Path(arguments["site"]))) if arguments["site"] else None
