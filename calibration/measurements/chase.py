@@ -41,7 +41,7 @@ from calibration.measurements.sut import (
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, LatencyPoint, LatencyResult
 
-LINK_NS = 35.0
+LINK_NS = 23.0
 """Cost of shuffling, linking and verifying one node of a chain, for the expected duration only."""
 
 WALK_S = 0.001

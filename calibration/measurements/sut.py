@@ -29,8 +29,8 @@ MIB = 1 << 20
 KEPT_FREE_BYTES = 64 * MIB
 """Memory that ``sutprobe`` leaves free on each node."""
 
-CHAIN_BESIDE = (4 + 1 / 8) / 64
-"""Memory for building a chain, per byte of the chain: an index and a bit for each line."""
+CHAIN_BESIDE = 4 / 64
+"""Memory for building a chain, per byte of the chain: an index for each line."""
 
 LLC_MULTIPLE = 4
 """A buffer of this multiple of the last-level cache is memory-bound: at twice its size a random chase over an LRU

@@ -69,13 +69,13 @@ struct chain {
 size_t chain_touched_bytes(size_t nodes, size_t stride_bytes, size_t line_bytes);
 /* Bytes that chain_build takes beside the buffer while it is at work. */
 size_t chain_building_bytes(size_t size_bytes, size_t stride_bytes, enum chain_order order, size_t window_bytes);
-/* Links the nodes and proves that the links are one cycle over all of them, without walking it: the order array is a
- * permutation (a bitmap), and each node links to the next of the order (independent reads). */
+/* Links the nodes and proves that the links are one cycle over all of them, without walking it: each node links to the next
+ * of the order, the last to the first (independent reads), and the first is in the order once. For a walk along links comes
+ * to no node twice before it comes to its first again. */
 bool chain_build(struct chain *chain, struct error *error);
-/* The two steps of that: link the nodes in an order of visits, and prove order and links against each other. The
- * bitmap has one bit for each node, all clear. */
+/* The two steps of that: link the nodes in an order of visits, and prove order and links against each other. */
 void chain_link(const struct chain *chain, const uint32_t *order);
-bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char *visited);
+bool chain_prove(const struct chain *chain, const uint32_t *order);
 /* Looks for anything in an order of visits that could be followed; false where it is judged and does not pass. */
 bool chain_check_order(const struct chain *chain, const uint32_t *order, struct order_check *check);
 void order_check_write(struct json *json, const char *key, const struct order_check *check);

@@ -276,7 +276,7 @@ def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
 def test_chains_fit_into_usable_memory(available: int, copies: int) -> None:
     sut = Sut(made(packages=1, nodes=1, cores=2, node_bytes=available * MIB, llc_bytes=32 * MIB))
     size = memory_bound_bytes(sut, 0, buffers=copies)
-    built = copies * size * (1 + (4 + 1 / 8) / 64)
+    built = copies * size * (1 + 4 / 64)
     assert built <= (available - 64) * MIB
     assert built <= available * MIB / 2
 
