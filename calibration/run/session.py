@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,6 +37,7 @@ from calibration.base.tuning import not_restored
 from calibration.build import RECORD as BUILD
 from calibration.build import BuiltProbe
 from calibration.counters.tables import tables
+from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import NAME, MlcCommand, Program, read_program
 from calibration.measurements.plan import Plan
@@ -175,6 +177,8 @@ class Request:
 
 def prepare() -> None:
     """Do once what every process forked from this one for a SUT would do."""
+    for row in chain.from_iterable(kind.metric_rows for kind in registry().values()):
+        row.labels("")  # its pattern is compiled once
     complete_models()
     tables()
     runner()

@@ -16,9 +16,11 @@ description:
 author: The calibration harness contributors
 """
 
-
-import ansible_collections.calibration.harness.plugins.plugin_utils.waiting
-import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before the first worker is forked
+# What every worker needs is loaded before the first is forked.
+from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
+from ansible_collections.calibration.harness.plugins.action import measure, preflight  # noqa: F401
+from ansible_collections.calibration.harness.plugins.plugin_utils import waiting, workers  # noqa: F401
+from scipy import special  # noqa: F401
 
 from ansible.plugins.callback import CallbackBase
 from calibration.base.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
@@ -45,6 +47,8 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_start(self, playbook):
         """Do once what each worker would do, before Ansible forks one per task."""
         session.prepare()
+        for loader, name in ((filter_loader, "bool"), (test_loader, "defined"), (lookup_loader, "ansible.builtin.env")):
+            loader.get(name)
         watched.start()
 
     def v2_playbook_on_no_hosts_matched(self):

@@ -149,11 +149,22 @@ def test_a_dead_sut_fails_though_the_play_ignores_it(lab: Lab) -> None:
 
 
 STARTED = """
+import sys
+from multiprocessing import util
+from ansible.executor.process import worker
 from ansible.plugins.callback import CallbackBase
+
+def loaded(before):
+    with open(PATH, "a") as stream:
+        action = worker.current_worker._task.action.rpartition(".")[2]
+        stream.writelines(f"{action} loaded {name}\\n" for name in set(sys.modules) - before)
 
 class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "started"
+
+    def v2_playbook_on_start(self, playbook):
+        util.register_after_fork(self, lambda _: util.Finalize(None, loaded, (set(sys.modules),), exitpriority=0))
 
     def v2_runner_on_start(self, host, task):
         with open(PATH, "a") as stream:
@@ -181,6 +192,8 @@ def test_a_sut_takes_a_worker_to_check_and_one_to_measure_and_its_wrong_settings
     assert [read_run(run).run.status for run in lab.runs()] == ["complete"] * 2
     started = (lab.directory / "started").read_text(encoding="utf-8").splitlines()
     assert [line for line in started if line.startswith("sut1 ")] == ["sut1 preflight", "sut1 measure"]
+    loaded = {line for line in started if line.startswith(("preflight loaded", "measure loaded"))}
+    assert not {line for line in loaded if re.search("loaded (calibration|numpy|pydantic|scipy)", line)}
 
 
 PLAY_OF_THE_DEAD = """
