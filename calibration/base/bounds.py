@@ -4,7 +4,7 @@
 import ctypes
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,18 @@ PARSE_FACTOR: Final = 16
 
 MEMORY_SPARE_BYTES: Final = 32 << 20
 """Other memory of a worker."""
+
+
+SHORT_BYTES: Final = MEMORY_SPARE_BYTES // 64
+"""Text that takes less than the spare memory, whatever is in it: an object has some 20 bytes per character."""
+
+
+def bounded_parsing(text: str) -> AbstractContextManager[None]:
+    """Return a block that raises ``MemoryError`` before much more memory is used than JSON of the size of *text* takes.
+
+    Short texts need no limit: setting one costs more than parsing them.
+    """
+    return bounded_memory(PARSE_FACTOR * len(text)) if len(text) > SHORT_BYTES else nullcontext()
 
 
 def _data_bytes() -> int | None:

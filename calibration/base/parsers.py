@@ -142,8 +142,8 @@ def parse_json(content: str | bytes) -> Any:
 def parse_json_sparingly(text: str, *, levels: int = LEVELS, unique: bool = False) -> Any:
     """Return *text* as JSON of at most *levels*; with *unique*, a key given twice is refused.
 
-    For blocks with ``bounded_memory``: raises ``MemoryError`` where the parser of ``parse_json`` would end the process.
-    Raises ``ValueError`` like that one.
+    For blocks with ``bounded_parsing``: raises ``MemoryError`` where the parser of ``parse_json`` would end the
+    process. Raises ``ValueError`` like that one.
     """
     try:
         found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct if unique else None)

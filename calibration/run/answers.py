@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, ValidationError
 
-from calibration.base.bounds import PARSE_FACTOR, bounded_memory
+from calibration.base.bounds import bounded_parsing
 from calibration.base.errors import CalibrationError, EnvironmentLacksError, SutError
 from calibration.base.model import fault_of
 from calibration.base.parsers import parse_json_sparingly
@@ -35,7 +35,6 @@ from calibration.run.records import (
     record_mlc_command,
     records,
 )
-from calibration.runner.directory import STEP_BYTES
 from calibration.sutprobe.document import Surroundings
 
 DOCUMENT_LEVELS: Final = 32
@@ -71,10 +70,10 @@ def quoted(stdout: str, stderr: str) -> str:
     return "".join(f"; {name}: {visible(text[-MAX_QUOTED:])}" for name, text in parts.items() if text)
 
 
-def read_json(text: str, limit_bytes: int = STEP_BYTES) -> dict[str, Any]:
+def read_json(text: str) -> dict[str, Any]:
     """Return the only JSON object in *text*. Raises ValueError for anything else, at bounded cost."""
     try:
-        with bounded_memory(PARSE_FACTOR * limit_bytes):
+        with bounded_parsing(text):
             document = parse_json_sparingly(text, levels=DOCUMENT_LEVELS)
             json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # it must be writable again
     except MemoryError:
@@ -157,7 +156,7 @@ class _Raw(BaseModel):
 def read_record(line: str) -> Mapping[str, Any]:
     """Return the record of the runner in *line*. Raises ``SutError`` if it is none."""
     try:
-        return _Raw.model_validate(read_json(line, len(line))).model_dump()
+        return _Raw.model_validate(read_json(line)).model_dump()
     except ValueError as error:
         fault = fault_of(error) if isinstance(error, ValidationError) else error
         raise SutError(f"invalid record of the runner: {fault}: {visible(line[:MAX_QUOTED])}") from error

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from pydantic import StringConstraints, ValidationError
 
-from calibration.base.bounds import PARSE_FACTOR, bounded_memory
+from calibration.base.bounds import bounded_parsing
 from calibration.base.errors import RefusedError, SutError
 from calibration.base.model import Model, fault_of
 from calibration.base.parsers import parse_json_sparingly
@@ -151,7 +151,7 @@ class Remote:
         output = self._call(what, script, content, limit_s=limit_s, max_bytes=max_bytes)
         first, _, rest = output.partition("\n")
         try:
-            with bounded_memory(PARSE_FACTOR * max_bytes):
+            with bounded_parsing(first):
                 answer = parse_json_sparingly(first)
         except (ValueError, MemoryError):
             answer = None

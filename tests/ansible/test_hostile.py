@@ -4,17 +4,19 @@
 Ansible's own connection plugin is used, with ``hostile_ssh.py`` in place of ssh.
 """
 
+import json
 import re
 import resource
 import subprocess
 import sys
+import tracemalloc
 import unicodedata
 from pathlib import Path
 
 import pytest
 from support import HERE, ROOT, Ended, Lab, calibrate_command, executable, inventory_of, run, run_of
 
-from calibration.base.bounds import MEMORY_SPARE_BYTES, bounded_memory
+from calibration.base.bounds import MEMORY_SPARE_BYTES, SHORT_BYTES, bounded_memory
 from calibration.base.text import HIDDEN, visible
 from calibration.results.store import read_run
 from calibration.run.records import records
@@ -136,6 +138,17 @@ except MemoryError: print("bounded")
 def test_freed_memory_does_not_raise_the_limit() -> None:
     done = subprocess.run([sys.executable, "-c", FREED_FIRST], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "bounded\n"
+
+
+@pytest.mark.parametrize("part", ["{},", "[],", '{"":0},', '{"":{"":[]}},', "1.5,", '"é¤",', '"ab",'])
+def test_short_texts_need_no_limit(part: str) -> None:
+    text = f"[{part * ((SHORT_BYTES - 2) // len(part))}"[:-1] + "]"
+    tracemalloc.start()
+    try:
+        json.loads(text)
+        assert tracemalloc.get_traced_memory()[1] < MEMORY_SPARE_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_memory_is_limited_only_in_the_block() -> None:
