@@ -70,12 +70,17 @@ def regular_lines(path: Path, limit_bytes: int) -> Iterator[bytes]:
             raise _unreadable(path, error) from error
 
 
-_FLAGS: Final = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_WRONLY | os.O_APPEND}
+Mode = Literal["rb", "r+b", "ab", "a+b"]
+
+_FLAGS: Final[dict[Mode, int]] = {
+    "rb": os.O_RDONLY,
+    "r+b": os.O_RDWR,
+    "ab": os.O_WRONLY | os.O_APPEND,
+    "a+b": os.O_RDWR | os.O_APPEND,
+}
 
 
-def open_regular(
-    path: Path, mode: Literal["rb", "r+b", "ab"] = "rb", *, below: Path | None = None, create: bool = False
-) -> BinaryIO:
+def open_regular(path: Path, mode: Mode = "rb", *, below: Path | None = None, create: bool = False) -> BinaryIO:
     """Return the regular file at *path*, open and unbuffered.
 
     Like ``read_regular``; also raises ``OSError`` if the file cannot be opened for writing. With *create* a missing

@@ -3,8 +3,10 @@
 
 import json
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,7 @@ from calibration.run.records import (
     StepRecord,
     SwitchedRecord,
     append_record,
+    appending,
     record_checker,
     record_mlc_command,
     records,
@@ -191,6 +194,18 @@ class RecordReader:
         self.finished = False
         self.reason: str | None = None
         self.round: tuple[int, int, list[Outcome]] | None = None
+        self.append = partial(append_record, directory)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the records that are taken in the block to disk at its end, all at once."""
+        alone = self.append
+        with appending(self.directory) as append:
+            self.append = append
+            try:
+                yield
+            finally:
+                self.append = alone
 
     def take(self, record: Mapping[str, Any], now: datetime, now_s: float) -> None:
         """Keep one *record* of the runner, at *now*, when the SUT had been up for *now_s*.
@@ -208,13 +223,13 @@ class RecordReader:
                 age_s = now_s - (now_s if record["began_s"] is None else record["began_s"])
                 self._take_answer(record, now - timedelta(seconds=min(max(age_s, 0.0), 1e7)))
         elif kind == "switched":
-            append_record(self.directory, SwitchedRecord(changes=read_changes(record["changes"])))
+            self.append(SwitchedRecord(changes=read_changes(record["changes"])))
         elif kind == "health":
             health = read_health(record)
             if health is None:
                 self.say("errors, throttling and energy of the SUT are unknown: its record is invalid", "failed")
             else:
-                append_record(self.directory, HealthRecord(health=health))
+                self.append(HealthRecord(health=health))
         elif kind == "restored":
             self.take_restored(read_changes(record["changes"]), read_unrestored(record["faults"]))
         elif kind == "lost":
@@ -260,8 +275,7 @@ class RecordReader:
         number = answer.get("round")
         if number is not None and number > step.rounds + step.more_rounds:
             raise SutError(f"the SUT measured {step.id} in round {number}, which the plan does not have")
-        append_record(
-            self.directory,
+        self.append(
             StepRecord(
                 step=step,
                 round=number,
@@ -272,7 +286,7 @@ class RecordReader:
                 document=document,
                 stderr=str(answer.get("stderr") or "")[-MAX_STDERR:],
                 **known,
-            ),
+            )
         )
         if self.round and self.round[0] != number:
             self._say_round()

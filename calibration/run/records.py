@@ -3,9 +3,11 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -235,32 +237,53 @@ def append_record(directory: Path, record: Record) -> None:
 
     From :data:`MAX_RECORDS_BYTES` on the output of sutprobe is dropped.
     """
-    try:
-        with open_regular(directory / RECORDS, "ab", create=True) as file:
-            before = _end_of_lines(directory / RECORDS)
+    with appending(directory) as append:
+        append(record)
+
+
+@contextmanager
+def appending(directory: Path) -> Iterator[Callable[[Record], None]]:
+    """Yield a function that appends a record to a run; they are on disk after the block. Raises like ``append_record``.
+
+    Errors of the block are raised as they are.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_regular(directory / RECORDS, "a+b", create=True))
+            before = _end_of_lines(file)
             os.ftruncate(file.fileno(), before)
-            if isinstance(record, StepRecord) and record.document is not None and before > MAX_RECORDS_BYTES:
-                reason = f"not kept: the records of the run exceed {MAX_RECORDS_BYTES} bytes"
-                record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
-            rest = memoryview(record.model_dump_json().encode() + b"\n")
+        except OSError as error:
+            raise unwritable(directory, error) from error
+        try:
+            yield partial(_append, directory, file)
+        finally:
             try:
-                while rest:
-                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
-            except OSError:
+            except OSError as error:
                 os.ftruncate(file.fileno(), before)
-                raise
+                raise unwritable(directory, error) from error
+
+
+def _append(directory: Path, file: BinaryIO, record: Record) -> None:
+    before = os.fstat(file.fileno()).st_size
+    if isinstance(record, StepRecord) and record.document is not None and before > MAX_RECORDS_BYTES:
+        reason = f"not kept: the records of the run exceed {MAX_RECORDS_BYTES} bytes"
+        record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
+    rest = memoryview(record.model_dump_json().encode() + b"\n")
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
     except OSError as error:
+        os.ftruncate(file.fileno(), before)
         raise unwritable(directory, error) from error
 
 
-def _end_of_lines(path: Path) -> int:
-    """Return the size of *path* without a last line that a crash cut off."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n":
-            return size
-        return file.read(size).rfind(b"\n") + 1
+def _end_of_lines(file: BinaryIO) -> int:
+    """Return the size of *file* without a last line that a crash cut off."""
+    size = os.fstat(file.fileno()).st_size
+    if size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n":
+        return size
+    return os.pread(file.fileno(), size, 0).rfind(b"\n") + 1
 
 
 def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:

@@ -220,20 +220,22 @@ def calibrate(
         # It may be compiled: no SUT is reserved for that.
         built = build(request.machine or str(remote.facts().get("machine")))
         prepared = remote.start(request.job(datetime.now(UTC)))
+        on_sut, boot_id = prepared.directory, prepared.boot_id
         try:
             begun = _begin(request, prepared, examine, resumed=resumed)
             planned(begun.plan)
             plan, programs = _programs(request, begun, built, say)
             plan |= {"grace_s": request.grace_s, "programs": _hashes(programs)}
-            remote.begin(prepared.directory, plan, programs)
+            remote.begin(on_sut, plan, programs)
+            del prepared, begun, plan, programs  # megabytes, for as long as the SUT measures
         except BaseException:
-            restored = _remove(remote, prepared.directory, say)
+            restored = _remove(remote, on_sut, say)
             if restored is not None and (directory / RECORDS).exists():
                 with suppress(CalibrationError):  # the first reason counts
                     append_record(directory, restored)
                     restored = None
             raise
-        collect(request, remote, prepared.directory, prepared.boot_id, say)
+        collect(request, remote, on_sut, boot_id, say)
     except CalibrationError as error:
         if isinstance(error, RefusedError) and error.faults:
             restored = RestoredRecord(changes=(), unrestored=tuple(error.faults))
@@ -494,8 +496,9 @@ def _follow(
             continue
         lost_s = None
         now = datetime.now(UTC)
-        for line in batch.lines:
-            collector.take(read_record(line), now, batch.now_s)
+        with collector.together():
+            for line in batch.lines:
+                collector.take(read_record(line), now, batch.now_s)
         offset += batch.size
         if batch.state != "running":
             return batch
@@ -666,8 +669,9 @@ def import_standalone_run(left: Path, results: Path, *, testbed: str | None = No
     record_probe(directory, _probe(build))
     collector = RecordReader(directory, left.name, lambda *_: None)
     ended = job.started_at + timedelta(seconds=told[-1]["at_s"] - told[0]["at_s"])
-    for record in told:
-        collector.take(record, ended, told[-1]["at_s"])
+    with collector.together():
+        for record in told:
+            collector.take(record, ended, told[-1]["at_s"])
     collector.end()
     append_record(directory, EndRecord(finished_at=ended, interrupted=not collector.finished))
     return directory

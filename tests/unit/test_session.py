@@ -187,6 +187,20 @@ def test_a_run_is_collected_whole(request_: Request) -> None:
     assert sut.removed == [DIRECTORY]
 
 
+def test_answers_that_come_together_are_written_to_disk_together(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, synced = planned(request_), list[int]()
+    text = Answers([answer for answer in everything(request_) if answer.get("id") in names] + [{"record": "done"}]).text
+    batch = Batch(state="ended", now_s=100.0, boot_id=BOOT, lines=tuple(text.splitlines()), size=len(text))
+    sut = Answers([])
+    monkeypatch.setattr(sut, "watch", lambda *_, **_named: batch, raising=False)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    collect(request_, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert [record.step.id for record in kept(request_, StepRecord)] == names
+    assert len(names) > len(synced) == 1
+
+
 def killed_at(count: int, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
     """Have a child *act*, and be killed when it has written to disk *count* times; return whether it came so far."""
     child = os.fork()
