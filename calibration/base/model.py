@@ -3,6 +3,7 @@
 
 import json
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -38,6 +39,8 @@ def json_text(value: Any, indent: str = "\n") -> str:
     """Return *value* as indented JSON, with lists of plain values and whatever is short on one line."""
     if type(value) in _NUMBERS:
         return repr(value)
+    if type(value) is str:
+        return encode_basestring(value)
     if type(value) not in _NESTED:
         return _encode(value)
     items = value.values() if isinstance(value, dict) else value
@@ -49,7 +52,8 @@ def json_text(value: Any, indent: str = "\n") -> str:
     parts = [json_text(item, inner) for item in items]
     start, end = "[]"
     if isinstance(value, dict):
-        parts, (start, end) = [f"{_encode(key)}: {part}" for key, part in zip(value, parts, strict=True)], "{}"
+        parts = [f"{encode_basestring(key)}: {part}" for key, part in zip(value, parts, strict=True)]
+        start, end = "{}"
     if sum(map(len, parts)) + 2 * len(parts) <= LINE_CHARACTERS and "\n" not in (text := ", ".join(parts)):
         return f"{start}{text}{end}"
     return f"{start}{inner}{f',{inner}'.join(parts)}{indent}{end}"

@@ -133,17 +133,15 @@ def pages_proof(document: ProbeDocument) -> PagesProof | None:
     )
 
 
-def _pages(result: object) -> list[Pages]:
+def _pages(result: Any) -> list[Pages]:
     found = []
     inside = [result]
     while inside:
         part = inside.pop()
-        if isinstance(part, dict):
-            if isinstance(part.get("pages"), dict):
-                found.append(Pages.model_validate(part["pages"]))
-            inside += part.values()
-        elif isinstance(part, list):
-            inside += [inner for inner in part if type(inner) in (dict, list)]  # most are lists of numbers
+        if isinstance(part, dict) and isinstance(part.get("pages"), dict):
+            found.append(Pages.model_validate(part["pages"]))
+        items = part.values() if isinstance(part, dict) else part
+        inside += [item for item in items if type(item) in (dict, list)]  # most are numbers
     return found
 
 
