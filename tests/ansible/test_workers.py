@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
@@ -185,6 +186,7 @@ def test_a_worker_killed_while_it_reports_ends_the_playbook(lab: Lab) -> None:
 
 
 WAITING = load_plugin("plugin_utils", "waiting")
+PROCESSES = load_plugin("plugin_utils", "processes")
 
 
 def looking(pending: int) -> tuple[SimpleNamespace, list[str]]:
@@ -242,3 +244,26 @@ def test_a_task_waits_for_a_worker(free: bool) -> None:
     alive = WAITING.with_worker(lambda *_: worker.is_alive())(strategy)
     worker.join()
     assert alive is free
+
+
+def test_no_more_workers_than_cpus_write_a_document_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    context = multiprocessing.get_context("fork")
+    inside, most = context.Value("i", 0), context.Value("i", 0)
+
+    def work() -> None:
+        with PROCESSES.one_per_cpu(str(tmp_path)):
+            with inside.get_lock():
+                inside.value += 1
+                most.value = max(most.value, inside.value)
+            time.sleep(0.1)
+            with inside.get_lock():
+                inside.value -= 1
+
+    workers = [context.Process(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert most.value == 2

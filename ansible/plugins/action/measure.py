@@ -16,7 +16,7 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
     options_of,
     required,
 )
-from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller
+from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller, one_per_cpu
 from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
 from ansible import constants as C
@@ -115,9 +115,10 @@ class ActionModule(SutAction):
                     planned=self.announce,
                     resumed=arguments["resume"],
                 )
-        anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
-        document = finished(request.results, request.directory, anew=anew)
-        run = outcome(request.results, request.directory, request.host, document)
+        with one_per_cpu(C.DEFAULT_LOCAL_TMP):  # more at once take more memory, and no less time
+            anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
+            document = finished(request.results, request.directory, anew=anew)
+            run = outcome(request.results, request.directory, request.host, document)
         return {"changed": True, "exit_code": code, **run}
 
     def request(self, arguments, preflight):

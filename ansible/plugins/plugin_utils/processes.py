@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import time
@@ -46,6 +47,15 @@ def end_with_controller():
     Otherwise a worker whose controller was killed would continue to measure.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def one_per_cpu(directory):
+    """Wait, before the block, until fewer workers than CPUs are in theirs; they share *directory*."""
+    place = os.getpid() % len(os.sched_getaffinity(0))
+    with open(os.path.join(directory, f"cpu-{place}"), "ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def children():
