@@ -29,6 +29,7 @@ from calibration.run.records import (
     MlcProgramRecord,
     Outcome,
     ProbeRecord,
+    Record,
     RestoredRecord,
     StepRecord,
     SwitchedRecord,
@@ -194,7 +195,7 @@ class RecordReader:
         self.finished = False
         self.reason: str | None = None
         self.round: tuple[int, int, list[Outcome]] | None = None
-        self.append = partial(append_record, directory)
+        self.append: Callable[[Record], None] = partial(append_record, directory)
 
     @contextmanager
     def together(self) -> Iterator[None]:
