@@ -2,7 +2,15 @@
 """Sphinx configuration: the guide and the calibration pages, readable without any other server."""
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 project = "Calibration harness"
 author = "The authors of the calibration harness"
@@ -30,3 +38,35 @@ html_theme_options = {
     "light_css_variables": {"color-problematic": "#b00020", "color-struck": "#b00020"},
     "dark_css_variables": {"color-struck": "#ff8a80"},
 }
+
+
+def setup(app: Sphinx) -> None:
+    """Register what this file adds."""
+    app.connect("html-page-context", _prepare_sidebar, priority=100)  # before the theme's
+
+
+def _prepare_sidebar(app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    """Let the sidebar be made of titles: else Sphinx copies all sections of all pages for each page, and drops them."""
+    env = app.env
+    toctree: Callable[..., str] = context["toctree"]
+
+    def of_titles(**options: Any) -> str:
+        whole, env.tocs = env.tocs, _titles(env)
+        try:
+            return toctree(**options)
+        finally:
+            env.tocs = whole
+
+    context["toctree"] = of_titles
+
+
+@cache
+def _titles(env: BuildEnvironment) -> dict[str, nodes.bullet_list]:
+    """Return the contents of each page, without sections where no other page is below."""
+    return {
+        page: toc if any(toc.findall(addnodes.toctree)) else _without_sections(toc) for page, toc in env.tocs.items()
+    }
+
+
+def _without_sections(toc: nodes.bullet_list) -> nodes.bullet_list:
+    return nodes.bullet_list("", *(nodes.list_item("", item.children[0].deepcopy()) for item in toc.children))

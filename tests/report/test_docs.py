@@ -23,6 +23,7 @@ from docutils.parsers.rst import roles
 from pydantic import BaseModel
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment.adapters import toctree
 from sphinx.util.docutils import docutils_namespace
 
 from calibration.audit.kinds import KINDS
@@ -52,6 +53,7 @@ from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult
 from tests.report.method_charts import written
+from tests.report.report_documents import guide
 from tests.report.snippets import plain_role
 from tests.tools import requirements
 
@@ -680,3 +682,35 @@ def test_an_unknown_topic_is_a_warning(tmp_path: Path) -> None:
     with docutils_namespace():
         Sphinx(source, None, built, built, "dummy", confoverrides=settings, status=None, warning=warned).build()
     assert "known: variables, commands" in warned.getvalue()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning"
+)  # Sphinx's and its themes'
+def test_the_sidebar_has_all_titles_and_is_made_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs, entry, copied = guide(tmp_path / "docs"), toctree._toctree_standard_entry, {}
+    pages = {
+        "index": "Home\n====\n\n.. toctree::\n\n   page\n   above\n",
+        "page": "Page\n====\n\nOne\n---\n\nText.\n\nTwo\n---\n\nText.\n",
+        "above": "Above\n=====\n\nThree\n-----\n\n.. toctree::\n\n   below\n",
+        "below": "Below\n=====\n\nFour\n----\n\nText.\n",
+    }
+    for name, text in pages.items():
+        (docs / f"{name}.rst").write_text(text, encoding="utf-8")
+
+    def noted(title: str, ref: str, maxdepth: int, toc: nodes.bullet_list, *others: Any) -> Any:
+        copied[ref] = [reference.astext() for reference in toc.findall(nodes.reference)]
+        return entry(title, ref, maxdepth, toc, *others)
+
+    monkeypatch.setattr(toctree, "_toctree_standard_entry", noted)
+    with docutils_namespace():
+        Sphinx(docs, docs, tmp_path / "html", tmp_path / "trees", "html", status=None).build()
+    assert copied == {"page": ["Page"], "above": ["Above", "Three"], "below": ["Below"]}
+    html = (tmp_path / "html" / "page.html").read_text(encoding="utf-8")
+    sidebar, contents = (
+        html.partition(f'<div class="{name}-tree">')[2].partition("</div>")[0] for name in ("sidebar", "toc")
+    )
+    assert re.findall(r">(\w+)</a>", sidebar) == ["Page", "Above", "Below"]
+    assert re.findall(r">(\w+)</a>", contents) == ["Page", "One", "Two"]
