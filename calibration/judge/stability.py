@@ -49,8 +49,6 @@ class Stability:
         value = finite(analysis.level if drift else analysis.spread)
         changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
         since = [item for item in changes if item.night > self.accepted]
-        spread, fraction = (analysis.spread, self.tolerances.fraction(row.series.metric)) if drift else (0.0, 0.0)
-        standing, excursion = lasting(since, spread, fraction)
         what = "level" if drift else "spread of nights"
         if not since:
             reason = f"{what} {'unknown' if value is None else amount(value, unit)} since {nights[analysis.first]}"
@@ -58,6 +56,8 @@ class Stability:
                 last = changes[-1]
                 reason = f"{what} {change(last.size, None)} since {nights[last.night]}, {self.level.acceptance.source}"
             return row.verdict(check, "pass", reason, value=value, unit=unit)
+        spread, fraction = (analysis.spread, self.tolerances.fraction(row.series.metric)) if drift else (0.0, 0.0)
+        standing, excursion = lasting(since, spread, fraction)
         if not standing and excursion is not None:
             last, bound = excursion.last, _bound(excursion, spread)
             reason = f"{what} is back at {amount(last.after, unit)} since {nights[last.night]}, after {excursion.text}"
