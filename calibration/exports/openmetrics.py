@@ -16,11 +16,11 @@ from typing import Final, get_args
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from calibration.base.gc_pause import paused_collector
 from calibration.exports.families import PREFIX, Family, family_of
 from calibration.exports.history import valid_metrics
-from calibration.judge.answer import State, answers
-from calibration.judge.judged import JudgedNights
-from calibration.judge.night import read_nights
+from calibration.judge.answer import State
+from calibration.judge.night import Judgement, judge_newest
 from calibration.judge.verdicts import Check
 from calibration.results.history import Sut
 
@@ -44,15 +44,16 @@ class _Gauges(defaultdict[tuple[str, str, str], dict[Labels, float]]):
             yield family
 
 
+@paused_collector()
 def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     """Return the text for the newest run of each SUT in *results*; tell *left_out* which metrics it lacks, and why.
 
     Raises like ``read_history``.
     """
-    nights = read_nights(results)
+    judgement = judge_newest(results)
     gauges = _Gauges(dict)
-    if nights is not None:
-        with valid_metrics(results, left_out, newest_of=_add_states(gauges, nights)) as db:
+    if judgement is not None:
+        with valid_metrics(results, left_out, newest_of=_add_states(gauges, judgement)) as db:
             rows = db.execute("SELECT testbed, sut, metric, value, epoch(measured_at) FROM valid").fetchall()
         for testbed, sut, metric, value, when in rows:
             if family := family_of(metric):
@@ -61,20 +62,23 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     return text.decode()
 
 
-def _add_states(gauges: _Gauges, nights: JudgedNights) -> set[Sut]:
+def _add_states(gauges: _Gauges, judgement: Judgement) -> set[Sut]:
     """Add the states and failures of all SUTs; return the SUTs that are not gone."""
+    failed = Counter(
+        (verdict.testbed, verdict.sut, verdict.check) for verdict in judgement.verdicts if verdict.outcome == "fail"
+    )
     present = set()
-    for sut, answer in answers(nights).items():
-        own: Labels = (("testbed", sut[0]), ("sut", sut[1]))
+    for answer in judgement.answers:
+        sut = answer.testbed, answer.sut
+        own: Labels = (("testbed", answer.testbed), ("sut", answer.sut))
         if answer.state != "gone":
             present.add(sut)
         for state in get_args(State):
             meaning = "1 for the state of the SUT on the newest night, 0 for the others"
             gauges[f"{PREFIX}_sut_state", "", meaning][*own, ("state", state)] = float(state == answer.state)
-        failed = Counter(verdict.check for verdict in nights.of_sut.get(sut, ()) if verdict.outcome == "fail")
         for check in get_args(Check):
             meaning = "verdicts that fail on the newest night"
-            gauges[f"{PREFIX}_failed_verdicts", "", meaning][*own, ("check", check)] = float(failed[check])
+            gauges[f"{PREFIX}_failed_verdicts", "", meaning][*own, ("check", check)] = float(failed[*sut, check])
     return present
 
 

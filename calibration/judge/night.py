@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,10 @@ from calibration.judge.waivers import Waivers, read_waivers
 from calibration.results.find import pick_sut
 from calibration.results.history import History, NightRun, Recorded, Series, Sut, Unreadable
 from calibration.results.index import history_of, read_history
-from calibration.results.model import RunDocument
 from calibration.results.nights import REDATE
+
+if TYPE_CHECKING:  # importing the models takes longer than a history
+    from calibration.results.model import RunDocument
 
 PART_SERIES: Final = 16_384
 """Series judged together, with their whole testbeds. More take more memory, fewer take more calls of NumPy."""
@@ -120,6 +122,16 @@ def judge_night(results: Path, night: date | None = None, each: Each | None = No
     """
     history = read_history(results, until=night, ends=MAX_AGE)
     check_night(history, results, night)
+    return _judge_last(results, history, each)
+
+
+def judge_newest(results: Path) -> Judgement | None:
+    """Return what the judgement of the newest night in *results* tells about; ``None`` if there is no run."""
+    history = read_history(results, ends=MAX_AGE)
+    return _judge_last(results, history, lambda _: None) if history.nights else None
+
+
+def _judge_last(results: Path, history: History, each: Each | None) -> Judgement:
     baselines, waivers, tolerances = Baselines(results), read_waivers(results), read_tolerances(results)
     kept: list[NightVerdict] = []
     unknown: list[Unknown] = []
@@ -157,7 +169,7 @@ def judge_testbed(results: Path, testbed: str, *, sut: str | None, night: date) 
     return _judged(results, read_history(results, testbed=testbed, sut=sut, until=night))
 
 
-def judge_alone(document: RunDocument) -> JudgedNights:
+def judge_alone(document: "RunDocument") -> JudgedNights:
     """Return the night of *document*, judged by what it says itself."""
     history = history_of(document)
     return judge_history(history, analyse(history.values), NoBaselines(), Waivers(), Tolerances())
@@ -263,8 +275,7 @@ def _explained(history: History, verdicts: Iterable[NightVerdict]) -> Iterator[N
 
     for verdict in verdicts:
         found = () if verdict.since is None else changes((verdict.testbed, verdict.sut), verdict.since)
-        causes = {"context_changes": likely(found, verdict.metric)}
-        yield verdict.model_copy(update=causes) if found else verdict
+        yield verdict.model_copy(update={"context_changes": likely(found, verdict.metric)}) if found else verdict
 
 
 def _verdicts(

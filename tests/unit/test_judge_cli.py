@@ -416,15 +416,12 @@ def test_noise_is_drawn_flat() -> None:
     assert sparkline([None]) == ""
 
 
-def test_trend_avoids_slow_imports() -> None:
-    heavy = (
-        "rich",
-        "docutils",
-        "calibration.measurements.base",
-        "calibration.results.model",
-        "calibration.context.model",
-    )
-    module = "calibration.report.screens.trend"
-    program = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
+@pytest.mark.parametrize(("module", "heavy"), [
+    ("report.screens.trend", ("measurements.base", "results.model", "context.model")),
+    ("exports.openmetrics", ("results.model", "results.store")),
+])  # fmt: skip
+def test_slow_imports_are_avoided(module: str, heavy: tuple[str, ...]) -> None:
+    names = ("rich", "docutils", *(f"calibration.{name}" for name in heavy))
+    program = f"import sys, calibration.{module}; print([name for name in {names!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
