@@ -22,7 +22,7 @@ LINES: Final = """
 
 
 def influx(results: Path, since: date | None, left_out: Callable[[str], None]) -> Iterator[str]:
-    """Yield lines, many at once, of the valid metrics in *results* from the night *since* on.
+    """Yield lines in any order, many at once, of the valid metrics in *results* from the night *since* on.
 
     Tell *left_out* why others lack. Raises like ``read_history``.
     """
