@@ -85,14 +85,14 @@ NODE_PROVE_BYTES_PER_S = 30.0e9
 PLACEMENT_S = 0.01
 """Start and end of a placement's threads, and clock settling, for the expected duration only."""
 
-RUN_S = 0.022
-"""Cost of a run besides its windows: 20 ms to settle and end, counters before and after, and wake-up. For the expected
+RUN_S = 0.019
+"""Cost of a run besides its windows: 17 ms to settle and end, counters before and after, and wake-up. For the expected
 duration only."""
 
 RUN_THREAD_S = 20e-6
 """Extra cost per thread."""
 
-SCAN_S = 0.107
+SCAN_S = 0.104
 """Duration of a search per setting: ten milliseconds to settle, three windows of 30, and overhead. For the expected
 duration only."""
 

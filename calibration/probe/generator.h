@@ -15,8 +15,9 @@
 #include "progress.h"
 #include "worker.h"
 
-/* The threads run on so much longer than the last window, and what walks beside them. */
-#define GENERATOR_TAIL_S 0.005
+/* The threads run on so much longer than the last window, and what walks beside them: two of the longest chunks, so that those
+ * begun in the window end while all still run. */
+#define GENERATOR_TAIL_S 0.002
 
 /* Memory of one node that one thread at a time works on. */
 struct buffer {
