@@ -240,10 +240,15 @@ def test_a_task_waits_for_a_worker(free: bool) -> None:
     worker = multiprocessing.get_context("fork").Process(target=outside.recv)
     worker.start()
     strategy = SimpleNamespace(_workers=[worker, *[None] * free])
-    threading.Timer(0.3, inside.send, [None]).start()
-    alive = WAITING.with_worker(lambda *_: worker.is_alive())(strategy)
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        inside.send(None)
+
+    threading.Timer(0.3, end).start()
+    assert WAITING.with_worker(lambda *_: ended.is_set())(strategy) is not free
     worker.join()
-    assert alive is free
 
 
 def test_no_more_workers_than_cpus_write_a_document_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
