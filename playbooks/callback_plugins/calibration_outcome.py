@@ -29,6 +29,9 @@ from calibration.run import session
 
 VALIDATION = "ansible.builtin.validate_argument_spec"
 
+UNDEFINED = "' is undefined"
+"""What Ansible says of a variable without a value that a setting names."""
+
 
 class CallbackModule(CallbackBase):
     """Loaded in addition to the stdout callback."""
@@ -80,4 +83,6 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         """Tell what a failure means."""
         usual = {VALIDATION: BAD_INPUT, "ansible.builtin.assert": VERDICT_FAILED}.get(result.task.action, ENVIRONMENT)
+        if UNDEFINED in str(result.result.get("msg")):
+            usual = BAD_INPUT
         watched.failures.add(int(result.result.get("exit_code") or usual))
