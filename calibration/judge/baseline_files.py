@@ -120,7 +120,7 @@ class Acceptance(Model):
     @property
     def source(self) -> str:
         """Who accepted it and when, as part of a sentence."""
-        return f"accepted by {self.accepted_by} on {self.accepted_at:%Y-%m-%d}"
+        return f"accepted by {self.accepted_by} on {self.accepted_at.date()}"
 
 
 class BaselineFile(Model):

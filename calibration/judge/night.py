@@ -7,6 +7,7 @@ accepted run.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,7 @@ from calibration.results.nights import REDATE
 if TYPE_CHECKING:  # importing the models takes longer than a history
     from calibration.results.model import RunDocument
 
-PART_SERIES: Final = 16_384
+PART_SERIES: Final = 4096
 """Series judged together, with their whole testbeds. More take more memory, fewer take more calls of NumPy."""
 
 EXPECTED_NIGHTS: Final = 30
@@ -275,7 +276,7 @@ def _explained(history: History, verdicts: Iterable[NightVerdict]) -> Iterator[N
 
     for verdict in verdicts:
         found = () if verdict.since is None else changes((verdict.testbed, verdict.sut), verdict.since)
-        yield verdict.model_copy(update={"context_changes": likely(found, verdict.metric)}) if found else verdict
+        yield replace(verdict, context_changes=likely(found, verdict.metric)) if found else verdict
 
 
 def _verdicts(

@@ -2,8 +2,12 @@
 """Verdicts of a night: the result of one check of one metric of one SUT."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from inspect import cleandoc
 from typing import Final, Literal, get_args
+
+from pydantic import ConfigDict
 
 from calibration.base.model import Model
 from calibration.base.units import plural
@@ -81,7 +85,8 @@ class Waived(Model):
     until: date
 
 
-class NightVerdict(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightVerdict:
     """The result of *check* for *metric* on *night*.
 
     ``value`` is tonight's value in ``unit``; for the checks ``drift`` and ``homogeneity`` the current level, for
@@ -93,6 +98,10 @@ class NightVerdict(Model):
     waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``. ``better``: noted because the
     change is for the better.
     """
+
+    __pydantic_config__ = ConfigDict(
+        **Model.model_config, json_schema_extra={"description": cleandoc(__doc__ or "")}
+    )  # as a Model; of hundreds of thousands each would take a kilobyte more
 
     testbed: str
     sut: str

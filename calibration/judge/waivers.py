@@ -6,6 +6,7 @@ itself a failure, so that the list stays current.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -92,14 +93,14 @@ def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
     """Return *verdict* with *waiver* applied."""
     if verdict.outcome != "fail":
         reason = f"{_words(line, waiver)}: no longer necessary: remove it ({verdict.reason})"
-        return verdict.model_copy(update={"outcome": "fail", "reason": reason})
+        return replace(verdict, outcome="fail", reason=reason)
     expired = verdict.night > waiver.until
     when = f"waived {'only ' if expired else ''}until {waiver.until}"
     reason = f"{when} by {waiver.by}: {waiver.reason}; {verdict.reason}"
     if expired:
-        return verdict.model_copy(update={"reason": reason})
+        return replace(verdict, reason=reason)
     waived = Waived(reason=waiver.reason, by=waiver.by, until=waiver.until)
-    return verdict.model_copy(update={"outcome": "pass", "reason": reason, "waiver": waived})
+    return replace(verdict, outcome="pass", reason=reason, waiver=waived)
 
 
 def read_waivers(results: Path) -> Waivers:

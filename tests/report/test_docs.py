@@ -6,11 +6,11 @@ import json
 import os
 import pickle
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -305,6 +305,10 @@ def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[st
             found[model.__name__] = {info.alias or name: info.annotation for name, info in written.items()}
             for info in written.values():
                 models_in(info.annotation, found)
+    elif is_dataclass(model) and hasattr(model, "__pydantic_config__"):
+        found[model.__name__] = get_type_hints(model)
+        for of in found[model.__name__].values():
+            models_in(of, found)
     elif get_origin(model) is not None:
         for value in get_args(model):
             models_in(value, found)

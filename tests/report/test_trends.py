@@ -109,21 +109,21 @@ def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: JudgedNights) 
     more = replace(nights, analyses=analyses)
     verdict = next(item for item in nights.verdicts if item.sut == "t3-sut2" and item.check == "drift")
     assert more.change(verdict) == change
-    assert more.change(verdict.model_copy(update={"check": "spread"})) == steadier
-    assert more.change(verdict.model_copy(update={"since": NIGHTS[SHIFT + 1]})) is None
+    assert more.change(replace(verdict, check="spread")) == steadier
+    assert more.change(replace(verdict, since=NIGHTS[SHIFT + 1])) is None
 
 
 def test_failures_of_most_metrics_come_first(nights: JudgedNights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
-    more = [verdict.model_copy(update={"metric": GAP.format(cpu)}) for cpu in (4, 5)]
+    more = [replace(verdict, metric=GAP.format(cpu)) for cpu in (4, 5)]
     changed = replace(nights, verdicts=[*nights.verdicts, *more])
     assert [len(finding.metrics) for finding in findings(changed)] == [1, 3, 1, 1]
 
 
 def test_a_failed_run_with_values_is_not_missing(nights: JudgedNights) -> None:
-    missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
+    missing = replace(nights.verdicts[-1], testbed=TESTBED, sut="t3-sut1", run_id=run_id(LAST))
     found = answers(replace(nights, verdicts=[*nights.verdicts, missing]))
     assert found[TESTBED, "t3-sut1"].state == "faulty"
 
@@ -188,7 +188,7 @@ def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
 
 def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: JudgedNights) -> None:
     limit = next(verdict for verdict in nights.verdicts if verdict.check == "limits")
-    lacking = limit.model_copy(update={"testbed": "other-lab", "sut": "t4-sut1", "value": None, "outcome": "fail"})
+    lacking = replace(limit, testbed="other-lab", sut="t4-sut1", value=None, outcome="fail")
     found = cells(Lab(replace(nights, verdicts=[*nights.verdicts, lacking]), answers_on(nights)), "t4-sut1")
     assert {found[code].step for code in ("lat", "gap", "read")} == {"missing"}
 
@@ -202,7 +202,7 @@ def test_a_cell_s_step_is_the_deviation_in_tolerances(
     nights: JudgedNights, value: float, outcome: str, step: str
 ) -> None:
     changed = [
-        verdict.model_copy(update={"value": value, "outcome": outcome})
+        replace(verdict, value=value, outcome=outcome)
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", IDLE, "limits")
         else verdict
         for verdict in nights.verdicts
@@ -220,7 +220,7 @@ def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: JudgedNights
 
 def test_a_value_far_from_an_upper_limit_is_not_better(nights: JudgedNights) -> None:
     changed = [
-        verdict.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
+        replace(verdict, bound=(None, 26000.0), value=21900.0)
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", GAP.format(2), "limits")
         else verdict
         for verdict in nights.verdicts
@@ -235,7 +235,7 @@ def test_the_map_has_a_row_per_sut_by_name(lab: Lab) -> None:
 
 def test_a_failure_of_many_suts_is_one_card(nights: JudgedNights) -> None:
     verdict = next(verdict for verdict in nights.verdicts if verdict.sut == "t3-sut2" and verdict.check == "drift")
-    same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
+    same = [replace(verdict, sut=sut) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
     members, answer = lab_of(changed).urgent[0]
     assert [sut for _, sut in members] == ["t3-sut1", "t3-sut2", "t3-sut3", "t3-sut5"]
@@ -321,8 +321,7 @@ def test_the_number_of_charts_is_limited(nights: JudgedNights) -> None:
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
     more = [
-        verdict.model_copy(update={"metric": GAP.format(cpu), "since": NIGHTS[cpu + 2], "sut": f"t3-sut{cpu % 5 + 1}"})
-        for cpu in range(9)
+        replace(verdict, metric=GAP.format(cpu), since=NIGHTS[cpu + 2], sut=f"t3-sut{cpu % 5 + 1}") for cpu in range(9)
     ]
     _, files = rendered(replace(nights, verdicts=[*nights.verdicts, *more]))
     assert sum(path.endswith("-dark.svg") for path in files) == MAX_CHARTS
@@ -338,11 +337,11 @@ def test_an_accepted_range_may_be_open(
     nights: JudgedNights, bound: tuple[float | None, float | None], text: str
 ) -> None:
     verdicts = [
-        item.model_copy(update={"bound": bound}) if item.check == "limits" and "bandwidth" in item.metric else item
+        replace(item, bound=bound) if item.check == "limits" and "bandwidth" in item.metric else item
         for item in nights.verdicts
     ]
     of_peers = [
-        item.model_copy(update={"check": "homogeneity", "bound": (1.0, 2.0)})
+        replace(item, check="homogeneity", bound=(1.0, 2.0))
         for item in verdicts
         if item.check == "limits" and "bandwidth" in item.metric
     ]
@@ -367,7 +366,7 @@ def test_cells_of_own_and_other_nodes_are_not_one_family(nights: JudgedNights) -
 
 
 def test_a_testbed_without_failures_says_so(nights: JudgedNights) -> None:
-    good = [verdict.model_copy(update={"outcome": "pass"}) for verdict in nights.verdicts]
+    good = [replace(verdict, outcome="pass") for verdict in nights.verdicts]
     pages, _ = rendered(replace(nights, verdicts=good))
     assert f"Night of {LAST}, 5 SUTs: " in pages["index.html"]
     assert 'class="lab-card' not in pages["index.html"]

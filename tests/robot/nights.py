@@ -109,7 +109,7 @@ def good_verdicts(document: RunDocument) -> list[NightVerdict]:
 def failing(verdicts: Sequence[NightVerdict], check: Check, metric: str, **changes: Any) -> list[NightVerdict]:
     """Return *verdicts* with that of *check* on *metric* failed."""
     return [
-        item.model_copy(update={"outcome": "fail", **changes}) if (item.check, item.metric) == (check, metric) else item
+        changed(item, **{"outcome": "fail", **changes}) if (item.check, item.metric) == (check, metric) else item
         for item in verdicts
     ]
 

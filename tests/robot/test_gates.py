@@ -227,7 +227,7 @@ def case_of(name: str) -> Case:
     """Return a case as that of its own SUT."""
     case, sut = CASES[name](), SUTS[name]
     run = case.document.run.model_copy(update={"testbed": "testbed1", "sut": sut})
-    verdicts = [item.model_copy(update={"sut": sut}) for item in case.verdicts]
+    verdicts = [changed(item, sut=sut) for item in case.verdicts]
     return changed(case, document=case.document.model_copy(update={"run": run}), verdicts=verdicts)
 
 
@@ -523,9 +523,7 @@ def test_own_gate_on_every_sut_is_one_per_sut_if_that_decides(tmp_path: Path) ->
         f"Broken\n    Run Keyword And Ignore Error    {check}\n    Fail    no\n"
     )
     (tmp_path / "own.robot").write_text(own, encoding="utf-8")
-    drifted = [
-        item.model_copy(update={"sut": "sut2"}) for item in judged("drift", LATENCY, reason="level +9 %")().verdicts
-    ]
+    drifted = [changed(item, sut="sut2") for item in judged("drift", LATENCY, reason="level +9 %")().verdicts]
     cases = [good_case("sut1"), Case(good_document("sut2"), drifted)]
     results, verdicts = write_night(tmp_path, cases)
     tested = run_gates(tmp_path / "out", read_night(results, verdicts=verdicts), [tmp_path / "own.robot"])

@@ -3,7 +3,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -445,7 +445,7 @@ def test_every_verdict_has_every_key(tmp_path: Path) -> None:
     found = json.loads(judgement.model_dump_json())
     assert set(found) == {"night", "verdicts", "events", "answers"}
     assert all(answer.keys() == Answer.model_fields.keys() for answer in found["answers"])
-    assert all(verdict.keys() == NightVerdict.model_fields.keys() for verdict in found["verdicts"])
+    assert all(verdict.keys() == {field.name for field in fields(NightVerdict)} for verdict in found["verdicts"])
     checks = {"limits", "drift", "spread", "bimodal", "homogeneity", "missing"}
     assert {verdict["check"] for verdict in found["verdicts"]} == checks
     assert {verdict["outcome"] for verdict in found["verdicts"]} == {"pass", "fail", "no_reference"}
