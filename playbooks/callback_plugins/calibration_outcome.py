@@ -20,7 +20,6 @@ author: The calibration harness contributors
 from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
 from ansible_collections.calibration.harness.plugins.action import measure, preflight  # noqa: F401
 from ansible_collections.calibration.harness.plugins.plugin_utils import waiting, workers  # noqa: F401
-from scipy import special  # noqa: F401
 
 from ansible.plugins.callback import CallbackBase
 from calibration.base.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
@@ -39,6 +38,10 @@ class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "calibration_outcome"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.hosts = set()
 
     def set_play_context(self, play_context):
         """Tell the typed passwords: cleaning up after an interruption must not ask again."""
@@ -64,7 +67,10 @@ class CallbackModule(CallbackBase):
         watched.ended = True
 
     def v2_runner_on_start(self, host, task):
-        """Tell which SUTs have begun."""
+        """Tell which SUTs have begun; load once what each of several would load at its end, one alone then."""
+        self.hosts.add(host.get_name())
+        if len(self.hosts) > 1:
+            from scipy import special  # noqa: F401, PLC0415
         if task.action == "calibration.harness.measure" and not task.check_mode:
             watched.begun.add(host.get_name())
 

@@ -168,12 +168,12 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_start(self, host, task):
         with open(PATH, "a") as stream:
-            stream.write(f"{host.name} {task.action.rpartition('.')[2]}\\n")
+            stream.write(f"{host.name} {task.action.rpartition('.')[2]} {'scipy' in sys.modules}\\n")
 """
 
 
 def test_a_sut_takes_a_worker_to_check_and_one_to_measure_and_its_wrong_settings_fail_it_alone(lab: Lab) -> None:
-    """The first SUT of a play also has the tasks that are for all."""
+    """The first SUT of a play also has the tasks that are for all. What a document needs is loaded once for several."""
     (lab.directory / "started.py").write_text(STARTED.replace("PATH", repr(str(lab.directory / "started"))))
     settings = {
         "sut0": {},
@@ -192,9 +192,17 @@ def test_a_sut_takes_a_worker_to_check_and_one_to_measure_and_its_wrong_settings
     assert sorted(run.parent.name for run in lab.runs()) == ["sut0", "sut1"]
     assert [read_run(run).run.status for run in lab.runs()] == ["complete"] * 2
     started = (lab.directory / "started").read_text(encoding="utf-8").splitlines()
-    assert [line for line in started if line.startswith("sut1 ")] == ["sut1 preflight", "sut1 measure"]
+    assert [line.split()[1] for line in started if line.startswith("sut1 ")] == ["preflight", "measure"]
+    assert "sut0 measure True" in started
     loaded = {line for line in started if line.startswith(("preflight loaded", "measure loaded"))}
     assert not {line for line in loaded if re.search("loaded (calibration|numpy|pydantic|scipy)", line)}
+
+
+def test_one_sut_does_not_wait_for_what_its_document_needs(lab: Lab) -> None:
+    (lab.directory / "started.py").write_text(STARTED.replace("PATH", repr(str(lab.directory / "started"))))
+    ended = calibrate(lab, inventory_of(lab, {"alone": {}}), ANSIBLE_CALLBACK_PLUGINS=str(lab.directory))
+    assert ended.rc == 0, ended.text
+    assert "alone measure False" in (lab.directory / "started").read_text(encoding="utf-8").splitlines()
 
 
 PLAY_OF_THE_DEAD = """
