@@ -83,6 +83,7 @@ def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
     finite = np.isfinite(history.values[:, recent:])
     last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1) + recent
     rows = np.arange(len(history.series))
+    last -= len(history.nights)  # from the last night: ends may be those of the last nights only
     with np.errstate(all="ignore"):
         width = np.log(history.high[rows, last] / history.low[rows, last])
         interval = (width / 2 / quantile(np.array(CONFIDENCE), np.array(np.inf))) ** 2

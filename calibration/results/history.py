@@ -55,7 +55,7 @@ class NightRun:
     failed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The run document's own verdict on one metric, by the inventory's limits at that time."""
 
@@ -80,7 +80,7 @@ class Unreadable(NamedTuple):
     misdated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordedCheck:
     """The run document's check of a metric against another of its run (``calibration.results.consistency``)."""
 
@@ -118,7 +118,8 @@ class History:
     """Values of SUTs over nights.
 
     ``values``, ``low`` and ``high`` have the shape (series, nights): the value and the ends of its interval, each in
-    the unit of its series, NaN if there is no valid one or it was not asked for. ``nights`` are those on which a run of
+    the unit of its series, NaN if there is no valid one. If the ends were asked for of the last nights only, they have
+    the columns of these, to be counted from the last. ``nights`` are those on which a run of
     any SUT began, ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night.
     ``recorded`` has the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed
     and failed checks by SUT, ``run_checks`` the checks of each run on its own, ``headlines`` its headline metrics, and

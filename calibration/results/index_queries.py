@@ -5,6 +5,7 @@
 from bisect import bisect_left
 from collections.abc import Callable
 from datetime import date, timedelta
+from sys import intern
 from typing import Any, NamedTuple, TypeVar
 
 import duckdb
@@ -36,8 +37,8 @@ OF_A_LAB = f"(testbed <> '{THIS_MACHINE}' OR NOT EXISTS (FROM runs AS other WHER
 """The condition for runs of a lab; of this machine, if there are no others."""
 
 
-MAX_ROWS = 4_000_000
-"""Most values of metrics read at a time: they take 24 bytes each. With fewer a large lab takes more queries."""
+MAX_ROWS = 2_000_000
+"""Most values of metrics read at a time: they take 50 bytes each. With fewer a large lab takes more queries."""
 
 
 class Scope(NamedTuple):
@@ -125,8 +126,10 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
         values,
     )
     series = tuple(
-        Series(*row)
-        for row in db.execute("SELECT testbed, sut, metric, unit, better FROM series ORDER BY number").fetchall()
+        Series(intern(testbed), intern(sut), intern(metric), intern(unit), better)
+        for testbed, sut, metric, unit, better in db.execute(
+            "SELECT testbed, sut, metric, unit, better FROM series ORDER BY number"
+        ).fetchall()
     )
     last = nights[-1] if nights else date.min
     tonight = f"(FROM {joined} WHERE night = ?)"
@@ -137,15 +140,16 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
     step = max(1, MAX_ROWS // max(len(series), 1))
 
     def array(name: str, since: date = date.min) -> NDArray[np.float64]:
-        """Return a column of the metrics of the nights *since*, some nights at a time."""
-        filled = np.full((len(series), len(nights)), np.nan)
-        for first in range(bisect_left(nights, since), len(nights), step):
+        """Return a column of the metrics of the nights *since*, read some nights at a time."""
+        begin = bisect_left(nights, since)
+        filled = np.full((len(series), len(nights) - begin), np.nan)
+        for first in range(begin, len(nights), step):
             found = db.execute(
                 f"SELECT number, place, {name} AS value FROM {joined} JOIN series USING (series) "
                 f"WHERE {name} IS NOT NULL AND night BETWEEN ? AND ?",
                 [*values, nights[first], nights[min(first + step, len(nights)) - 1]],
             ).fetchnumpy()
-            filled[found["number"], found["place"]] = found["value"]
+            filled[found["number"], found["place"] - begin] = found["value"]
         return filled
 
     ends = last - scope.ends if nights and scope.ends is not None else date.min
@@ -156,7 +160,10 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
         low=array("low", ends),
         high=array("high", ends),
         runs=_runs(db),
-        recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
+        recorded={
+            (intern(testbed), intern(sut), intern(metric)): Recorded(lower, upper, intern(outcome), intern(reason))
+            for testbed, sut, metric, lower, upper, outcome, reason in recorded
+        },
         consistency=_checks(db, nights[-1]) if nights else {},
         run_checks={
             sut: tuple(check._replace(texts=tuple(check.texts)) for check in checks)

@@ -26,7 +26,7 @@ from calibration.judge.baseline_files import (
 )
 from calibration.judge.drift import Flips
 from calibration.judge.judged import JudgedNights, describe
-from calibration.judge.night import Judgement, judge_night, judgement_of, write_judgement
+from calibration.judge.night import Judgement, judge_night, judgement_of, read_nights, write_judgement
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import FILE, Waiver, Waivers
 from calibration.results.history import History, Recorded, RunCheck
@@ -479,6 +479,9 @@ def test_testbeds_judged_by_turns_are_judged_as_one_lab(tmp_path: Path, monkeypa
     monkeypatch.setattr(night_module, "PART_SERIES", 1000)
     whole = judge_night(tmp_path)
     assert list(whole.verdicts) == [verdict for part in told for verdict in part]
+    nights = read_nights(tmp_path)
+    assert nights is not None
+    assert whole.verdicts == tuple(nights.verdicts), "intervals of earlier nights change nothing"
     assert stream.getvalue().decode() == f"{whole.model_dump_json()}\n"
     assert (kept.events, kept.answers, kept.unknown, kept.titles) == (
         whole.events, whole.answers, whole.unknown, whole.titles,
