@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from calibration.base.errors import InputError
-from calibration.base.files import OUTPUT_BYTES, able_to, read_regular
+from calibration.base.files import able_to, read_regular
 from calibration.base.grouping import grouped
 from calibration.judge.standing import Standings
 from calibration.references.library import library, results_of
@@ -42,7 +42,7 @@ def render_run(run_dir: Path, standings: Standings, inputs: str | None = None) -
     there is no valid run document, ``EnvironmentLacksError`` if the page cannot be written.
     """
     target = run_dir / REPORT
-    if inputs is not None and _inputs(target) == inputs:
+    if inputs is not None and _inputs(target) == inputs and (target / PAGE).is_file():
         return target / PAGE
     stored = stored_run(run_dir / RUN)
     references, standing = library(results_of(stored.path)), standings.of(stored.path, stored.document)
@@ -59,14 +59,14 @@ def render_run(run_dir: Path, standings: Standings, inputs: str | None = None) -
 def inputs_of(results: Path) -> dict[Path, str]:
     """Return the runs below *results*, each with a hash of all that its page is rendered from.
 
-    That is our program, the references, and the documents of its testbed up to its night, with which it is judged; for
-    a run that the harness did not name, all documents of its testbed. Raises ``InputError`` if *results* is not a
-    directory.
+    That is our program, and the state of the references and of the documents of its testbed up to its night, with which
+    it is judged; for a run that the harness did not name, of all documents of its testbed. Raises ``InputError`` if
+    *results* is not a directory.
     """
     testbeds = grouped((run.parent.parent, run) for run in find_runs(results))
     references = (path for path in sorted((results / REFERENCES).rglob("*")) if path.is_file())
     common = _sha256(
-        report_sha256(), *(testbed.name for testbed in testbeds), *(_digest(path, results) for path in references)
+        report_sha256(), *(testbed.name for testbed in testbeds), *(_state(path, results) for path in references)
     )
     found: dict[Path, str] = {}
     for runs in testbeds.values():
@@ -74,7 +74,7 @@ def inputs_of(results: Path) -> dict[Path, str]:
         doubted = [str(night) for night in nights if night > today() + timedelta(days=1)]
         known = _sha256(common, *doubted)
         for night in sorted(nights):
-            known = _sha256(known, *(_digest(run / RUN, results) for run in nights[night]))
+            known = _sha256(known, *(_state(run / RUN, results) for run in nights[night]))
             found |= {run: _sha256(known, str(run.relative_to(results))) for run in nights[night]}
         found |= {run: _sha256(known, str(run.relative_to(results))) for run in nights.get(date.min, ())}
     return found
@@ -84,13 +84,10 @@ def _sha256(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _digest(path: Path, results: Path) -> str:
-    """Return a hash of the name and the content of *path*; of an unreadable one the reason."""
-    try:
-        content = hashlib.sha256(read_regular(path, OUTPUT_BYTES, below=results)).hexdigest()
-    except (FileNotFoundError, InputError) as error:
-        content = str(error)
-    return f"{path.relative_to(results)} {content}"
+def _state(path: Path, results: Path) -> str:
+    """Return the name of *path*, and by what the index, too, knows that it changed."""
+    found = path.lstat()
+    return f"{path.relative_to(results)} {found.st_size} {found.st_ctime_ns}"
 
 
 def _inputs(target: Path) -> str:

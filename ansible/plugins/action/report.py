@@ -11,7 +11,6 @@ from calibration.base.errors import VERDICT_FAILED, CalibrationError
 from calibration.judge.standing import Standings, by_night
 from calibration.report.rendering import inputs_of, render_run
 from calibration.report.site import build_site
-from calibration.results.layout import find_runs
 
 
 class ActionModule(CalibrationAction):
@@ -32,11 +31,11 @@ class ActionModule(CalibrationAction):
         """
         results, run_id = Path(arguments["results"]), arguments["run_id"]
         pages, faults, standings = [], [], Standings()
-        inputs = inputs_of(results) if run_id is None and results.is_dir() else {}
-        for run in by_night(find_runs(results) if results.is_dir() else []):
+        inputs = inputs_of(results) if results.is_dir() else {}
+        for run in by_night(inputs):
             if run_id in (None, run.name):
                 try:
-                    pages.append(str(render_run(run, standings, inputs.get(run))))
+                    pages.append(str(render_run(run, standings, inputs[run])))
                 except CalibrationError as error:
                     faults.append(str(error))
         site = str(build_site(results, output=Path(arguments["site"]))) if arguments["site"] else None
