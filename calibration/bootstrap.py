@@ -81,7 +81,7 @@ UV_VARIABLES = {
 OF_PIP = {
     "break-system-packages", "cache-dir", "compile", "config-file", "disable-pip-version-check", "no-cache-dir",
     "no-color", "no-compile", "no-input", "no-python-version-warning", "no-warn-script-location", "prefer-binary",
-    "progress-bar", "quiet", "require-hashes", "require-virtualenv", "root-user-action", "verbose",
+    "progress-bar", "quiet", "require-hashes", "require-virtualenv", "root-user-action", "user", "verbose",
 }  # fmt: skip
 """Settings of pip that change nothing in a new environment of pinned packages. With any other, pip is used."""
 

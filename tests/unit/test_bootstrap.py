@@ -158,7 +158,7 @@ def fresh(tmp_path: Path) -> Fresh:
 
 
 def test_packages_are_installed_by_hash_and_linked_from_a_place_that_is_removed(fresh: Fresh) -> None:
-    done = fresh.start()
+    done = fresh.start(PIP_USER="0")  # as under tox
     assert done.returncode == 0, done.stderr
     arguments = fresh.asked().partition("\n")[0]
     for option in ("--require-hashes", "--link-mode hardlink", "--no-index"):
