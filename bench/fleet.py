@@ -35,6 +35,7 @@ from calibration.context.loader import load
 from calibration.measurements.base import Step
 from calibration.nightly.judgement import JUDGEMENT
 from calibration.profiles import load_profile
+from calibration.report.rendering import INPUTS
 from calibration.results.layout import find_runs, new_run_id
 from calibration.results.store import read_run
 from calibration.run.plan import make_plan
@@ -145,6 +146,8 @@ def calibrate(setting: Setting, servers: Servers, folder: Path, **variables: str
     usage = setting.play(folder, servers.inventory(), **variables)
     faults = list(faults_of(folder / "results", servers.suts, setting.sha256))
     yield "calibrate, with pages", checked(usage, faults, folder)
+    for kept in (folder / "results").rglob(INPUTS):
+        kept.unlink()  # else pages that did not change are left as they are
     again = setting.run(folder, "report", str(folder / "results"), CALIBRATION_CACHE_DIR=str(folder / "cache"))
     yield "these pages again", checked(again, (), folder)
 
