@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from robot.api import ResultVisitor, SkipExecution, TestSuite, logger
 from robot.api.deco import keyword, library
 from robot.libraries.BuiltIn import BuiltIn
@@ -18,19 +18,16 @@ from robot.result import TestSuite as ResultOfSuite
 from robot.running import Keyword, TestCase
 
 from calibration.base.errors import InputError
-from calibration.base.files import read_regular
 from calibration.base.grouping import grouped
-from calibration.base.model import fault_of
 from calibration.base.text import message, some_of
 from calibration.gates.night import Night, read_night
 from calibration.gates.rules import NOTHING, Decision, Status, Told, check_verdicts, decide, decide_all
 from calibration.judge.answer import May
 from calibration.measurements import declaration, registry
-from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.history import Sut
 from calibration.results.layout import RUN
 from calibration.results.run_checks import Result
-from calibration.results.store import read_run
+from calibration.results.store import read_run, stored_run
 
 TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"
@@ -206,13 +203,7 @@ class _Measurements(BaseModel):
 
 def _isolated(run: Path) -> Iterator[int]:
     """Yield the isolated CPUs whose jitter was measured in *run*. Raises ``InputError``."""
-    path = run / RUN
-    try:
-        document = _Measurements.model_validate_json(read_regular(path, MAX_DOCUMENT_BYTES))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except ValidationError as error:
-        raise InputError(f"{path}: not a run document: {fault_of(error)}") from error
+    document = stored_run(run / RUN).read_as(_Measurements)
     for values in (item.values for item in document.measurements):
         if values.kind == "jitter" and values.isolated:
             yield values.cpu

@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.base.files import pending, read_regular
-from calibration.base.model import Model, fault_of
+from calibration.base.model import fault_of
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import RUN
 from calibration.results.model import JudgedDocument, RunDocument
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=BaseModel)
 
 WIDE_BYTES: Final = 8 * 1024 * 1024
 """A larger document is searched for objects with too many fields before it is validated."""
@@ -35,14 +35,15 @@ class StoredRun:
     @cached_property
     def document(self) -> RunDocument:
         """The document, parsed and validated once. Raises ``InputError`` with the first fault."""
-        return self._validated(RunDocument)
+        return self.read_as(RunDocument)
 
     @property
     def judged(self) -> JudgedDocument:
         """What is judged of the document; only this is validated. Raises like ``document``."""
-        return self._validated(JudgedDocument)
+        return self.read_as(JudgedDocument)
 
-    def _validated(self, model: type[M]) -> M:
+    def read_as(self, model: type[M]) -> M:
+        """Return what *model* has of the document. Raises like ``document``."""
         if len(self.content) > WIDE_BYTES and _has_wide_object(parse_json(self.path, self.content)):
             raise InputError(f"{self.path}: an object with more than {MAX_FIELDS} fields")
         try:
