@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import socket
@@ -449,6 +450,15 @@ def test_a_file_in_a_missing_directory_is_one_line(results: Path, tmp_path: Path
     path = tmp_path / "missing" / "x"
     ended = called("export", form, "--results", results, "-o", path)
     assert str(ended.exception) == f"cannot write {path}: No such file or directory"
+
+
+@pytest.mark.parametrize("form", ["openmetrics", "influx"])
+def test_a_fifo_is_not_replaced(results: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    ended = called("export", form, "--results", results, "-o", path)
+    assert str(ended.exception) == f"cannot write {path}: It is not a file"
+    assert path.is_fifo()
 
 
 def test_a_dash_is_standard_output(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
