@@ -20,7 +20,7 @@ import click
 
 from calibration import __version__
 from calibration.base.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
-from calibration.base.options import results_option
+from calibration.base.options import OutputPath, results_option
 from calibration.results.find import find_run
 
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -191,7 +191,7 @@ def validate_command(runs: tuple[str, ...], results: Path) -> None:
 
 
 @click.command("runner", epilog="Example: calibration runner runner.pyz")
-@click.argument("output", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("output", type=OutputPath(path_type=Path, dir_okay=False))
 def runner_command(output: Path) -> None:
     """Write the program that runs a plan without Ansible to OUTPUT.
 

@@ -7,7 +7,6 @@ files get unpredictable names.
 """
 
 import ctypes
-import errno
 import os
 import re
 import secrets
@@ -146,11 +145,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a file beside *path* to be written in the block; it then replaces *path* atomically.
 
-    After an exception *path* is as before. Raises ``FileExistsError`` for a device, FIFO or socket, which a file would
-    replace for everybody.
+    After an exception *path* is as before.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise FileExistsError(errno.EEXIST, "It is not a file", str(path))
     with pending(path, b"") as written:
         yield written
         with written.open("rb") as file:

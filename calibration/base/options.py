@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common arguments and options of several commands."""
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -21,6 +22,17 @@ results_option = click.option(
 )
 
 
+class OutputPath(click.Path):
+    """A path to write to, not of a device, FIFO or socket: a file would replace it for everybody."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path. Raises ``click.BadParameter``."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            self.fail(f"{path} is a device, FIFO or socket, not a file", param, ctx)
+        return path
+
+
 def output_option(description: str, *, directory: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option ``--output`` of a command that prints; None and ``-`` are standard output.
 
@@ -29,7 +41,7 @@ def output_option(description: str, *, directory: bool = False) -> Callable[[Cal
     return click.option(
         "-o",
         "--output",
-        type=click.Path(path_type=Path, dir_okay=directory, allow_dash=True),
+        type=OutputPath(path_type=Path, dir_okay=directory, allow_dash=True),
         callback=lambda _context, _option, path: None if path == Path("-") else path,
         metavar="PATH" if directory else "FILE",
         help=description,

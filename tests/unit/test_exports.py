@@ -452,12 +452,12 @@ def test_a_file_in_a_missing_directory_is_one_line(results: Path, tmp_path: Path
     assert str(ended.exception) == f"cannot write {path}: No such file or directory"
 
 
-@pytest.mark.parametrize("form", ["openmetrics", "influx"])
-def test_a_fifo_is_not_replaced(results: Path, tmp_path: Path, form: str) -> None:
-    path = tmp_path / "fifo"
+def test_a_fifo_is_not_replaced(results: Path, tmp_path: Path) -> None:
+    path, run = tmp_path / "fifo", str(next(results.glob("*/*/*/run.json")).parent)
     os.mkfifo(path)
-    ended = called("export", form, "--results", results, "-o", path)
-    assert str(ended.exception) == f"cannot write {path}: It is not a file"
+    for words in (["export", "influx", "--results", results, "-o"], ["compare", run, run, "--json", "-o"], ["runner"]):
+        ended = called(*words, path)
+        assert f"{path} is a device, FIFO or socket, not a file" in ended.stderr
     assert path.is_fifo()
 
 
