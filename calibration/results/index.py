@@ -11,7 +11,6 @@ it. DuckDB loads no extension, uses no network, and writes nothing but the index
 """
 
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -256,14 +255,14 @@ def _connected(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: Scope) -> None:
     """Update the index from the documents in *scope*, all or nothing."""
-    found = {document.run: document for document in _documents(results, scope)}
-    known: dict[_Run, _Stored] = {}
+    found = set(_documents(results, scope))
+    known: set[_Stored] = set()
     if db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'runs'").fetchone():
         condition, values = scope.of("testbed", "sut")
         rows = db.execute(f"SELECT {', '.join(_Stored._fields)} FROM runs WHERE {condition}", values).fetchall()
-        known = {stored.run: stored for stored in itertools.starmap(_Stored, rows)}
-    fresh = [stored for key, stored in found.items() if known.get(key) != stored]
-    stale = ["/".join(key) for key, stored in known.items() if found.get(key) != stored]
+        known.update(map(_Stored._make, rows))
+    fresh = sorted(found - known)
+    stale = ["/".join(stored.run) for stored in known - found]
     if known and not fresh and not stale:
         return
     _load(db, _lines(results, fresh), home / ".documents")

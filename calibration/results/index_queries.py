@@ -145,8 +145,8 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
         filled = np.full((len(series), len(nights) - begin), np.nan)
         for first in range(begin, len(nights), step):
             found = db.execute(
-                f"SELECT number, place, {name} AS value FROM {joined} JOIN series USING (series) "
-                f"WHERE {name} IS NOT NULL AND night BETWEEN ? AND ?",
+                f"SELECT number::INTEGER AS number, place::INTEGER AS place, {name} AS value "
+                f"FROM {joined} JOIN series USING (series) WHERE {name} IS NOT NULL AND night BETWEEN ? AND ?",
                 [*values, nights[first], nights[min(first + step, len(nights)) - 1]],
             ).fetchnumpy()
             filled[found["number"], found["place"] - begin] = found["value"]
