@@ -76,6 +76,7 @@ _RAMPS: Floats = np.maximum(0.0, _NIGHTS[:, None] + _NIGHTS - DRIFT_NIGHTS)
 class Walk:
     """State of the detector over *values* of shape (nights, series) without gaps, *counts* values per series.
 
+    ``done`` are the values of each series that are in the state; a walk over all of them ends as one that began there.
     ``begins`` has the first value and the kind of each change. A change of the level is on *trial* at first:
     ``before`` is the state to restore if the old level returns. ``excursions`` has the first value of each change
     that returned, and the first one back. They are left out of ``joined``: the values before them move up.
@@ -87,13 +88,27 @@ class Walk:
         self.state = np.zeros((8, len(counts)))
         self.before = np.zeros_like(self.state)
         self.trial = np.zeros(len(counts), np.bool_)
+        self.done = np.zeros(len(counts), np.intp)
         self.begins: list[list[tuple[int, Kind]]] = [[] for _ in counts]
         self.excursions: list[list[tuple[int, int]]] = [[] for _ in counts]
 
     def run(self) -> None:
-        """Process all nights."""
-        for night in range(len(self.values)):
-            self.step(night)
+        """Process all nights that are not done."""
+        for done in np.unique(self.done[self.done < self.counts]).tolist():
+            rows = np.flatnonzero(self.done == done)
+            part = self if len(rows) == len(self.counts) else self._part(rows)
+            for night in range(done, int(part.counts.max())):
+                part.step(night)
+            self.state[:, rows], self.before[:, rows], self.trial[rows] = part.state, part.before, part.trial
+        self.done = self.counts
+
+    def _part(self, rows: Integers) -> "Walk":
+        """Return the walk of *rows*, which shares what began in them."""
+        part = Walk(self.values[:, rows], self.counts[rows])
+        part.state, part.before, part.trial = self.state[:, rows], self.before[:, rows], self.trial[rows]
+        part.joined = self.joined[:, rows]
+        part.begins, part.excursions = [self.begins[row] for row in rows], [self.excursions[row] for row in rows]
+        return part
 
     def changed(self, row: int) -> bool:
         """Return whether anything began or returned in the series at *row*."""
@@ -123,10 +138,10 @@ class Walk:
         """Begin the references of *rows*; keep what is known of the noise."""
         state, size = self.state, FIRST_REFERENCE
         values = bounded(self.joined[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
-        level = values.mean(axis=0)
+        level = total(values) / size
         off = values - level
-        variance = (off**2).sum(axis=0) / (size - 1)
-        lagged = (off[1:] * off[:-1]).sum(axis=0) / (size - 1) + variance / size
+        variance = total(off**2) / (size - 1)
+        lagged = total(off[1:] * off[:-1]) / (size - 1) + variance / size
         known = state[DEGREES, rows]
         new = (size - 1) / (size - 1 + known)
         state[VARIANCE, rows] += new * (variance - state[VARIANCE, rows])
@@ -237,10 +252,14 @@ class Walk:
         while (left := rows[state[ENTERED, rows] < begin]).size:
             self._enter(left)
         for row, first, back in zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True):
-            self.excursions[row].append((first, back))
-            self.joined[back - first : back, row] = self.joined[:first, row].copy()
+            self.left_out(row, first, back)
         state[START, rows] += end - begin
         state[ENTERED, rows] = end
+
+    def left_out(self, row: int, first: int, back: int) -> None:
+        """Leave the excursion of *row* from the value *first* until *back* out of the values before it."""
+        self.excursions[row].append((first, back))
+        self.joined[back - first : back, row] = self.joined[:first, row].copy()
 
     def _follow_trials(self, night: int, trial: Flags, newest: Floats) -> None:
         """Update the date of recent changes, and revert those whose newest week is back at the old level."""
@@ -294,6 +313,11 @@ class Walk:
                 state[DEGREES, at] = 0.0
             for row, value in zip(at.tolist(), begin.tolist(), strict=True):
                 self.begins[row].append((int(value), kind))
+
+
+def total(values: Floats) -> Floats:
+    """Return the sum of each column, rounded as if it were alone."""
+    return np.asarray(np.add.accumulate(values, axis=0)[-1])
 
 
 def bounded(values: Floats) -> Floats:

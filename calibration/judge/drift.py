@@ -4,7 +4,7 @@
 ``calibration/judge/detector.py`` finds where they begin; this module computes their sizes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, expm1, hypot, isfinite, nan, sqrt
 from typing import NamedTuple
@@ -116,11 +116,11 @@ class _Stretch(NamedTuple):
         return self.deviation / abs(self.level) if self.level and self.nights > 1 else nan
 
 
-def analyse(values: Floats) -> list[Analysis]:
+def analyse(values: Floats, run: Callable[[Walk], None] = Walk.run) -> list[Analysis]:
     """Return one analysis per series, as known on its last night.
 
     *values* has the shape (series, nights), in any unit and sign, NaN for missing. Changes need at least
-    ``MIN_VALUES`` values.
+    ``MIN_VALUES`` values. *run* runs the detector.
     """
     finite = np.isfinite(values)
     counts = finite.sum(axis=1)
@@ -142,7 +142,7 @@ def analyse(values: Floats) -> list[Analysis]:
     centre[some] = np.nanmedian(scaled[some, :MIN_VALUES], axis=1)
     scaled -= centre[:, None]
     walk = Walk(np.ascontiguousarray(scaled.T), counts)
-    walk.run()
+    run(walk)
     found = [NO_ANALYSIS] * len(values)
     memory = memory_of(correlation_of(walk.state)).tolist()
     calm = grouped((count, row) for row, count in enumerate(counts.tolist()) if count and not walk.changed(row))

@@ -28,6 +28,7 @@ from calibration.judge.drift import Analysis, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import MAX_AGE, judge_homogeneity
 from calibration.judge.judged import JudgedNights
+from calibration.judge.kept_walks import KeptWalks
 from calibration.judge.night_limits import judge_value
 from calibration.judge.rows import SeriesNight, rows_of
 from calibration.judge.stability import Stability
@@ -137,8 +138,9 @@ def _judge_last(results: Path, history: History, each: Each | None) -> Judgement
     kept: list[NightVerdict] = []
     unknown: list[Unknown] = []
     found: list[Answer] = []
+    walks = KeptWalks(results)
     for testbeds, part in history.parts(PART_SERIES, waivers.testbeds):
-        nights = judge_history(part, analyse(part.values), baselines, waivers.of(testbeds), tolerances)
+        nights = judge_history(part, analyse(part.values, walks.run), baselines, waivers.of(testbeds), tolerances)
         found += answers(nights).values()
         unknown += _unknown(nights.verdicts)
         if each is None:
@@ -146,6 +148,7 @@ def _judge_last(results: Path, history: History, each: Each | None) -> Judgement
         elif nights.verdicts:
             each(nights.verdicts)
             kept += (item for item in nights.verdicts if item.outcome in {"fail", "noted"} or item.waiver is not None)
+    walks.save(history.nights[-1])
     return Judgement.model_construct(
         night=history.nights[-1],
         verdicts=tuple(kept),
@@ -177,7 +180,7 @@ def judge_alone(document: "RunDocument") -> JudgedNights:
 
 
 def _judged(results: Path, history: History) -> JudgedNights:
-    analyses = analyse(history.values)
+    analyses = analyse(history.values, KeptWalks(results).run)
     return judge_history(history, analyses, Baselines(results), read_waivers(results), read_tolerances(results))
 
 
