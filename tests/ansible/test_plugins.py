@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from ansible.cli.playbook import PlaybookCLI
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from support import ROOT, load_plugin
 
 from calibration.base.errors import VERDICT_FAILED, ConnectionLostError, InputError, RefusedError
@@ -90,7 +90,7 @@ def test_a_sut_that_cannot_be_cleaned_fails_the_cleanup(sut: Refusing, said: str
     action.task_vars = {"inventory_hostname": "sut1"}
     action.remote = lambda *_: sut
     names = {"testbed": "t1", "sut": "sut1", "run_id": "r1", "lock": "l", "remote_base": "/b"}
-    result = action.act({"results": str(tmp_path), **names})
+    result = action.act({"results_dir": str(tmp_path), **names})
     assert (result["failed"], result["msg"]) == (True, said)
 
 
@@ -306,18 +306,18 @@ def test_names_why_a_login_does_not_become_root(name: str, code: int | None, sai
     [("false", False), ("no", False), (False, False), ("true", True), ("yes", True), (True, True)],
 )
 def test_consent_of_the_command_line_is_a_truth_value(given: object, agreed: bool) -> None:
-    """``-e name=false`` is text, which is true in Python; Ansible's check of a role's arguments leaves it so."""
+    """``-e name=false`` is text, which is true in Python."""
     action = object.__new__(MEASURE)
     action.task_vars = {"ansible_play_hosts_all": ["sut1"]}
     action.request_for = lambda _arguments, **request: request
-    words = ("testbed", "sut", "profile", "lock", "remote_base", "results")
-    raw = {**dict.fromkeys(words, "x"), "keep_s": "1", "grace_s": "1", "reconnect_s": "1", "resume": "no"}
-    consent = {"prefetchers": given, "governor": given}
-    validated = ArgumentSpecValidator(MEASURE.SPEC["argument_spec"]).validate({**raw, "tune": {}, "consent": consent})
-    arguments = validated.validated_parameters
-    assert (validated.error_messages, arguments["resume"], arguments["keep_s"]) == ([], False, 1.0)
+    action._templar = SimpleNamespace(template=lambda value: value)
+    action.task_vars |= yaml.safe_load((ROOT / "roles" / "measure" / "defaults" / "main.yml").read_text("utf-8"))
+    action.task_vars |= {"calibration_resume": "no", "measure_keep_s": "1"}
+    action.task_vars |= {"tune_prefetchers_ok": given, "tune_governor_ok": given}
+    arguments = action.settings()
+    assert (arguments["resume"], arguments["keep_s"]) == (False, 1.0)
     assert action.request(arguments, {})["prefetchers_ok"] is agreed
-    tuned = {**arguments, "tune": {"governor": "performance"}}
+    tuned = {**arguments, "tune_governor": "performance"}
     with nullcontext() if agreed else pytest.raises(InputError, match="tune_governor_ok"):
         assert action.request(tuned, {})["settings"] == {"governor": "performance"}
 

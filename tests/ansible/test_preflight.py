@@ -167,7 +167,7 @@ def test_a_good_sut_passes_with_details(checked: Ended, module_lab: Lab) -> None
 
 # The controller
 
-GOOD = {"ansible_minimum": "2.19", "profile": "quick", "results": "/srv/results", "results_free_bytes": 10}
+GOOD = {"ansible_minimum": "2.19", "profile": "quick", "results_dir": "/srv/results", "results_free_bytes": 10}
 PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writable": True, "free_bytes": 10}
 
 

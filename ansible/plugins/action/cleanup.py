@@ -34,7 +34,7 @@ class ActionModule(SutAction):
     SPEC = {
         "argument_spec": {
             **required("str", "testbed", "sut", "run_id", "lock", "remote_base"),
-            **required("path", "results"),
+            **required("path", "results_dir"),
         }
     }
 

@@ -23,7 +23,7 @@ class ActionModule(SutAction):
     SPEC = {
         "argument_spec": {
             **required("str", "testbed", "sut", "run_id", "profile", "lock", "remote_base", "preflight", "testbeds"),
-            **required("path", "results"),
+            **required("path", "results_dir"),
             "required": {"type": "bool", "default": True},
         }
     }

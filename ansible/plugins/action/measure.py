@@ -7,6 +7,7 @@ in its document. In check mode the plan is made of a capture, and nothing is res
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,42 +65,22 @@ class ActionModule(SutAction):
     """Take one SUT to its run document."""
 
     ROLE_OPTIONS = options_of("measure")
-    SPEC = {
-        "argument_spec": {
-            **required("str", "testbed", "sut", "profile", "lock", "remote_base"),
-            **required("path", "results"),
-            **required("float", "keep_s", "grace_s", "reconnect_s"),
-            **required("dict", "tune"),
-            # Only this turns "false" of the command line into no consent: role specifications do not convert.
-            "consent": {"type": "dict", "required": True, "options": {name: {"type": "bool"} for name in SETTINGS}},
-            "run_id": {"type": "str"},
-            "preflight": {"type": "str", "default": ""},
-            "testbeds": {"type": "str", "default": ""},
-            "generator": {"type": "raw", "default": {}},
-            "complete": {"type": "bool", "default": False},
-            "resume": {"type": "bool", "default": False},
-            "sutprobe_prebuilt": {"type": "path"},
-            "meltdown_checker": {"type": "path"},
-            "meltdown_timeout_s": {"type": "float", "default": 600.0},
-            "mlc_archive": {"type": "path"},
-            "mlc_license_accepted": {"type": "bool", "default": False},
-            "mlc_timeout_s": {"type": "float", "default": 900.0},
-            "mlc_prefetchers_ok": {"type": "bool", "default": False},
-            "mlc_publish": {"type": "bool", "default": False},
-        }
-    }
+    ROLE_PREFIXES = re.compile("^(calibration|measure)_")
+    SPEC = {"argument_spec": required("str", "preflight", "testbeds", "generator")}
 
     def act(self, arguments):
         """Return ``run``, the summary of the run document, and ``failures``, why the SUT is not good."""
         preflight = self.task_vars.get(arguments["preflight"]) or {}
+        generator = (arguments["reserve_tg"] and self.task_vars.get(arguments["generator"])) or {}
+        complete = self.task_vars["inventory_hostname"] in self.task_vars.get("calibration_complete", ())
         request = self.request(arguments, preflight)
         remote = self.remote(arguments["remote_base"], arguments["lock"])
-        refused = preflight.get("reason") or (arguments["generator"] or {}).get("msg")
+        refused = preflight.get("reason") or generator.get("msg")
         if self._task.check_mode:
             return unmeasured(refused) if refused else self.planned(arguments, preflight, request, remote)
         end_with_controller()
         code = GOOD
-        if arguments["complete"]:
+        if complete:
             pass
         elif reason := refused or lost(self.task_vars):
             code = ENVIRONMENT
@@ -116,14 +97,15 @@ class ActionModule(SutAction):
                     resumed=arguments["resume"],
                 )
         with one_per_cpu(C.DEFAULT_LOCAL_TMP):  # more at once take more memory, and no less time
-            anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
+            anew = end(request) or not complete  # a resumed run may have collected, and ended, its attempt
             document = finished(request.results, request.directory, anew=anew)
             run = outcome(request.results, request.directory, request.host, document)
         return {"changed": True, "exit_code": code, **run}
 
     def request(self, arguments, preflight):
         """Return what is asked of the SUT. Raises InputError for invalid settings."""
-        settings = wanted_settings(arguments["tune"], arguments["consent"])
+        consent = {name: arguments[f"tune_{name}_ok"] for name in SETTINGS}
+        settings = wanted_settings({name: arguments[f"tune_{name}"] for name in SETTINGS}, consent)
         mlc = None
         if arguments["mlc_archive"]:
             check_licence(arguments["mlc_archive"], accepted=arguments["mlc_license_accepted"])
@@ -138,12 +120,12 @@ class ActionModule(SutAction):
             machine=preflight.get("machine"),
             profile=arguments["profile"],
             settings=settings,
-            prefetchers_ok=bool(arguments["consent"].get("prefetchers")),
+            prefetchers_ok=consent["prefetchers"],
             limits=read_limits(preflight.get("limits") or []),
             checks=checks_of(preflight.get("checks") or []),
             asked=asked_for(read_again(preflight.get("expectations") or {}).state),
-            checker=Path(arguments["meltdown_checker"]) if arguments["meltdown_checker"] else None,
-            checker_timeout_s=arguments["meltdown_timeout_s"],
+            checker=Path(checker) if (checker := arguments["context_meltdown_checker"]) else None,
+            checker_timeout_s=arguments["context_meltdown_timeout_s"],
             mlc=mlc,
             keep_s=arguments["keep_s"],
             grace_s=arguments["grace_s"],

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 
@@ -17,7 +18,6 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
     SutAction,
     dumped,
     options_of,
-    required,
 )
 
 from calibration.base.errors import (
@@ -66,7 +66,7 @@ def check_controller(arguments, found=ansible_version, state=results_state):
         load_profile(arguments["profile"])
     except CalibrationError as error:
         raise InputError(f"invalid profile: {error}; correct it or calibration_profile") from error
-    results = state(arguments["results"])
+    results = state(arguments["results_dir"])
     if not results["writable"]:
         what = "is not writable" if results["directory"] else "is not a directory"
         raise EnvironmentLacksError(
@@ -85,19 +85,7 @@ class ActionModule(SutAction):
     """Judge the controller, ask the SUT, judge the SUT."""
 
     ROLE_OPTIONS = options_of("preflight")
-    SPEC = {
-        "argument_spec": {
-            **required("str", "profile", "testbed", "sut", "lock", "ansible_minimum", "python_minimum"),
-            **required("path", "results", "remote_base"),
-            **required("int", "results_free_bytes", "remote_free_bytes"),
-            "architectures": {"type": "list", "elements": "str", "required": True},
-            "expectations": {"type": "dict", "required": True},
-            "limits": {"type": "raw", "required": True},
-            "mlc_archive": {"type": "str", "default": ""},
-            "mlc_license_accepted": {"type": "bool", "default": False},
-            "required": {"type": "bool", "default": True},
-        }
-    }
+    ROLE_PREFIXES = re.compile("^(calibration|preflight)_")
 
     def ask_sut(self, arguments):
         """Return the facts of the SUT, and the controller's time before and after."""
@@ -115,7 +103,7 @@ class ActionModule(SutAction):
         except InputError as error:
             raise InputError(f"{error}. They are calibration_testbed and calibration_sut.") from error
         check_licence(arguments["mlc_archive"], accepted=arguments["mlc_license_accepted"])
-        expectations = read_expectations(arguments["expectations"])
+        expectations = read_expectations(arguments)
         limits = read_limits(arguments["limits"])
         check_controller(arguments)
         given = {"expectations": expectations.model_dump(mode="json"), "limits": dumped(limits)}
@@ -125,10 +113,10 @@ class ActionModule(SutAction):
         except (ConnectionLostError, NoAnswerError, ShellError) as error:
             return self.unfit(str(error), {**given, "checks": []}, arguments)
         except SutError as error:
-            checks = (without_python(str(error), arguments["python_minimum"]),)
+            checks = (without_python(str(error), arguments["sut_python_minimum"]),)
             return self.unfit(refusal(checks), {**given, "checks": dumped(checks)}, arguments)
         requirements = Requirements(
-            python_minimum=arguments["python_minimum"],
+            python_minimum=arguments["sut_python_minimum"],
             architectures=tuple(arguments["architectures"]),
             remote_free_bytes=arguments["remote_free_bytes"],
         )

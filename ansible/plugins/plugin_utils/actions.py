@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -61,19 +62,25 @@ class CalibrationAction(ActionBase):
     """Arguments of ``validate_argument_spec``."""
 
     ROLE_OPTIONS = {}
-    """Variables of the role that the action checks, with their specifications."""
+    """Specifications of the variables that the action takes of its role: as arguments they cost a SUT more."""
 
-    def check_settings(self):
-        """Raise InputError unless the variables match ``ROLE_OPTIONS``."""
+    ROLE_PREFIXES = re.compile("")
+    """What the names of the variables begin with, and those of the arguments do not."""
+
+    def settings(self):
+        """Return the role's variables as arguments. Raises InputError if they do not match ``ROLE_OPTIONS``."""
         given = {name: self.task_vars[name] for name in self.ROLE_OPTIONS if name in self.task_vars}
-        validator = ArgumentSpecValidator(self.ROLE_OPTIONS)
-        faults = validator.validate(self._templar.template(given), validate_role_argument_spec=True).error_messages
-        if faults:
+        validated = ArgumentSpecValidator(self.ROLE_OPTIONS).validate(self._templar.template(given))
+        if faults := validated.error_messages:
             raise InputError("\n".join(["Validation of arguments failed:", *faults]))
+        return {self.ROLE_PREFIXES.sub("", name): value for name, value in validated.validated_parameters.items()}
 
     def arguments(self):
-        """Return the task's arguments. Raises Ansible's errors if they do not match ``SPEC``."""
-        return self.validate_argument_spec(**self.SPEC)[1]
+        """Return the task's arguments and the variables of the role.
+
+        Raises Ansible's errors if the arguments do not match ``SPEC``, and like ``settings``.
+        """
+        return {**self.settings(), **self.validate_argument_spec(**self.SPEC)[1]}
 
     def act(self, arguments):
         """Run the action and return the fields of the result. A ``CalibrationError`` fails the task."""
@@ -85,7 +92,6 @@ class CalibrationAction(ActionBase):
         self.task_vars = task_vars
         try:
             with orderly_end() if self.ORDERLY else contextlib.nullcontext():
-                self.check_settings()
                 return {**result, "changed": False, **self.act(self.arguments())}
         except CalibrationError as error:
             failure = {"failed": True, "msg": str(error), "exit_code": error.exit_code}
@@ -260,7 +266,7 @@ class SutAction(CalibrationAction):
     def request_for(self, arguments, **asked):
         """Return the request for the SUT and run that *arguments* name, with what else is *asked*."""
         return Request(
-            results=Path(arguments["results"]),
+            results=Path(arguments["results_dir"]),
             testbed=arguments["testbed"],
             sut=arguments["sut"],
             host=self.task_vars["inventory_hostname"],
