@@ -39,7 +39,7 @@ from calibration.judge.nights_needed import NEEDED
 from calibration.judge.verdicts import PASSES_IF
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
-from calibration.measurements.table import Gridded
+from calibration.measurements.table import with_tables
 from calibration.nightly.notify import Notification
 from calibration.preflight.checks import CHECKS, EXPECTED_STATE, CheckKind
 from calibration.references.library import published
@@ -156,14 +156,6 @@ def run_document() -> Iterator[str]:
     """Yield the fields of the run document and all its models, and the columns of tables."""
     schemas = {of.__name__: of.row_model().model_json_schema(mode="serialization") for of in with_tables()}
     return _models("run", RunDocument, {}, {name: schema["properties"] for name, schema in schemas.items()})
-
-
-def with_tables(base: type[Gridded] = Gridded) -> Iterator[type[Gridded]]:
-    """Yield the models that have a table, of those derived from *base*."""
-    for model in base.__subclasses__():
-        if hasattr(model, "columns"):
-            yield model
-        yield from with_tables(model)
 
 
 def records() -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values on a grid: one table of rows, each with labels of the axes and the cells of the columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -142,3 +142,11 @@ class Gridded(Model):
     def _typed(self) -> Self:
         self.check(self.table)
         return self
+
+
+def with_tables(base: type[Gridded] = Gridded) -> Iterator[type[Gridded]]:
+    """Yield the models that have a table, of those derived from *base*."""
+    for model in base.__subclasses__():
+        if hasattr(model, "columns"):
+            yield model
+        yield from with_tables(model)

@@ -203,6 +203,11 @@ Parsed = TypeVar("Parsed")
 Other = TypeVar("Other", bound=OtherRun)
 
 
+def complete_records() -> None:
+    """Build the validator of records, so that processes forked from this one need not."""
+    _RECORD.rebuild()
+
+
 def records(directory: Path) -> Iterator[Record]:
     """Yield the records of a run in the order of writing.
 

@@ -41,6 +41,7 @@ from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import NAME, MlcCommand, Program, read_program
 from calibration.measurements.plan import Plan
+from calibration.measurements.table import with_tables
 from calibration.preflight.checks import Check, taken_over_check
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
 from calibration.results.model import CheckerRun, Limit, MlcProgram, ProbeBuild
@@ -67,6 +68,7 @@ from calibration.run.records import (
     ResumeRecord,
     StartRecord,
     append_record,
+    complete_records,
     record_checker,
     record_names,
 )
@@ -177,9 +179,12 @@ class Request:
 
 def prepare() -> None:
     """Do once what every process forked from this one for a SUT would do."""
+    for model in with_tables():
+        model.row_model()
     for row in chain.from_iterable(kind.metric_rows for kind in registry().values()):
         row.labels("")  # its pattern is compiled once
     complete_models()
+    complete_records()
     tables()
     runner()
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -1168,3 +1169,18 @@ def test_a_silent_sut_that_runs_for_ever_is_not_asked_without_a_pause(
     with pytest.raises(SutError, match="enough"):
         collect(request_, Answers([], state="running"), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
     assert pauses == [session.PAUSE_S] * 3
+
+
+PREPARED = """
+from calibration.measurements.table import with_tables
+from calibration.run import records, session
+
+session.prepare()
+assert records._RECORD.pydantic_complete
+assert all(model.row_model().__pydantic_complete__ for model in with_tables())
+"""
+
+
+def test_processes_forked_after_the_preparation_build_no_models() -> None:
+    """A process of its own: the models of this one are built by other tests."""
+    subprocess.run([sys.executable, "-c", PREPARED], check=True)
