@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -79,6 +79,20 @@ from calibration.runner.rounds import chosen_words
 
 Say = Callable[[str, str | None], None]
 """Displays a message about the SUT at once; the outcome of a step colours it."""
+
+T = TypeVar("T")
+
+
+class Apart(Protocol):
+    """Returns what *work* returns, or raises what it raises."""
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        """Do it in another process, for example."""
+
+
+def _here(work: Callable[[], T]) -> T:
+    return work()
+
 
 WAIT_S: Final = 100.0
 """How long a reserved SUT waits for its plan after the last sign of its controller.
@@ -207,10 +221,12 @@ def calibrate(
     say: Say,
     planned: Callable[[Plan], None],
     resumed: bool,
+    apart: Apart = _here,
 ) -> int:
     """Take the SUT through its run, or what is left of it if *resumed*; its records say how that went.
 
     *build* returns sutprobe for an architecture, *examine* the checks of the captured SUT; *planned* gets the plan.
+    *apart* does what takes memory that is not needed while the SUT measures.
     Returns 0, or the exit code of the reason, which is recorded, why the SUT was not measured to the end. Raises
     ``InputError`` if nothing was begun because of invalid input, ``EnvironmentLacksError`` if records cannot be
     written.
@@ -224,23 +240,11 @@ def calibrate(
                 return GOOD
         # It may be compiled: no SUT is reserved for that.
         built = build(request.machine or str(remote.facts().get("machine")))
-        prepared = remote.start(request.job(datetime.now(UTC)))
-        on_sut, boot_id = prepared.directory, prepared.boot_id
-        try:
-            begun = _begin(request, prepared, examine, resumed=resumed)
-            planned(begun.plan)
-            plan, programs = _programs(request, begun, built, say)
-            plan |= {"grace_s": request.grace_s, "programs": _hashes(programs)}
-            remote.begin(on_sut, plan, programs)
-            del prepared, begun, plan, programs  # megabytes, for as long as the SUT measures
-        except BaseException:
-            restored = _remove(remote, on_sut, say)
-            if restored is not None and (directory / RECORDS).exists():
-                with suppress(CalibrationError):  # the first reason counts
-                    append_record(directory, restored)
-                    restored = None
-            raise
-        collect(request, remote, on_sut, boot_id, say)
+        begun = apart(lambda: _hand_over(request, remote, built, examine, say=say, planned=planned, resumed=resumed))
+        if isinstance(begun, _Failed):
+            restored = begun.restored
+            raise begun.error
+        collect(request, remote, begun.directory, begun.boot_id, say)
     except CalibrationError as error:
         if isinstance(error, RefusedError) and error.faults:
             restored = RestoredRecord(changes=(), unrestored=tuple(error.faults))
@@ -253,6 +257,52 @@ def calibrate(
             append_record(directory, restored)
         return error.exit_code
     return GOOD
+
+
+class _Begun(NamedTuple):
+    """A run that has begun on a SUT: its directory there, and the SUT's boot."""
+
+    directory: str
+    boot_id: str
+
+
+class _Failed(NamedTuple):
+    """Why a run did not begin, and what of it was restored, unless that is recorded."""
+
+    error: CalibrationError
+    restored: RestoredRecord | None
+
+
+def _hand_over(
+    request: Request,
+    remote: Remote,
+    built: BuiltProbe,
+    examine: CheckSut,
+    *,
+    say: Say,
+    planned: Callable[[Plan], None],
+    resumed: bool,
+) -> _Begun | _Failed:
+    """Begin the run on the SUT; what fails is undone there."""
+    restored: RestoredRecord | None = None
+    try:
+        prepared = remote.start(request.job(datetime.now(UTC)))
+        try:
+            begun = _begin(request, prepared, examine, resumed=resumed)
+            planned(begun.plan)
+            plan, programs = _programs(request, begun, built, say)
+            plan |= {"grace_s": request.grace_s, "programs": _hashes(programs)}
+            remote.begin(prepared.directory, plan, programs)
+        except BaseException:
+            restored = _remove(remote, prepared.directory, say)
+            if restored is not None and (request.directory / RECORDS).exists():
+                with suppress(CalibrationError):  # the first reason counts
+                    append_record(request.directory, restored)
+                    restored = None
+            raise
+    except CalibrationError as error:
+        return _Failed(error, restored)
+    return _Begun(prepared.directory, prepared.boot_id)
 
 
 def _ending(request: Request, error: CalibrationError) -> str:

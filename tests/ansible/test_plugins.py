@@ -2,13 +2,17 @@
 """Decisions of the actions, without Ansible."""
 
 import gc
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -320,6 +324,28 @@ def test_consent_of_the_command_line_is_a_truth_value(given: object, agreed: boo
     tuned = {**arguments, "tune_governor": "performance"}
     with nullcontext() if agreed else pytest.raises(InputError, match="tune_governor_ok"):
         assert action.request(tuned, {})["settings"] == {"governor": "performance"}
+
+
+PROCESSES = load_plugin("plugin_utils", "processes")
+
+
+def test_work_apart_is_done_in_another_process_and_answers_as_here() -> None:
+    assert PROCESSES.apart(os.getpid) != os.getpid()
+    with pytest.raises(RefusedError, match="reserved") as refused:
+        PROCESSES.apart(Mock(side_effect=RefusedError("reserved", (TURBO,), "r1")))
+    assert (refused.value.faults, refused.value.run_id) == ((TURBO,), "r1")
+
+
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [(lambda: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL), (lambda: os._exit(3), 3)],
+    ids=["killed", "ended"],
+)
+def test_a_worker_dies_as_its_work_apart_did(work: Callable[[], None], code: int) -> None:
+    worker = PROCESSES.FORK.Process(target=PROCESSES.apart, args=(work,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == code
 
 
 LOADED = """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import multiprocessing
 import os
 import signal
 import time
@@ -37,6 +38,8 @@ def orderly_end():
             os.kill(os.getpid(), number)
 
 
+FORK = multiprocessing.get_context("fork")
+
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 
@@ -47,6 +50,40 @@ def end_with_controller():
     Otherwise a worker whose controller was killed would continue to measure.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def apart(work):
+    """Return what *work* returns, or raise what it raises, in a process of its own, whose memory ends with it.
+
+    If that dies without an answer, so does this one.
+    """
+
+    def report():
+        end_with_controller()  # this one, here
+        try:
+            answer = work(), None
+        except Exception as error:  # noqa: BLE001 - raised again below
+            answer = None, error
+        writer.send(answer)
+
+    reader, writer = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=report)
+    process.start()
+    writer.close()
+    try:
+        value, error = reader.recv()
+    except EOFError:
+        process.join()
+        if process.exitcode < 0:
+            os.kill(os.getpid(), -process.exitcode)
+        os._exit(process.exitcode)
+    finally:
+        process.kill()
+        process.join()
+        reader.close()
+    if error is not None:
+        raise error
+    return value
 
 
 @contextlib.contextmanager
