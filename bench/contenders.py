@@ -233,11 +233,11 @@ HUGE: Final = "glibc.malloc.hugetlb=1"  # malloc then requests huge pages
 STREAMING: Final = f"{HUGE}:glibc.cpu.x86_non_temporal_threshold=65536"  # memcpy's bus traffic is then known: 2 n
 ENVIRONMENTS: Final = {
     "likwid-bench": {"GLIBC_TUNABLES": HUGE},
-    "bw_mem": {"GLIBC_TUNABLES": HUGE, "ENOUGH": "100000"},  # µs; its search for this takes longer than measuring
+    "bw_mem": {"GLIBC_TUNABLES": HUGE, "ENOUGH": "10000"},  # µs; its search for more takes longer than measuring
     "mbw": {"GLIBC_TUNABLES": STREAMING},
 }
 LIKWID_BYTES: Final = 2e9  # of each thread, as it counts them: some 100 ms; by time, it runs a second or more
-LIKWID_CACHED_BYTES: Final = 2e10
+LIKWID_CACHED_BYTES: Final = 1e10
 
 
 def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -> Iterator[Contender]:
@@ -348,9 +348,9 @@ def others(machine: Machine, program: str, found: Mapping[str, str], *, held: bo
     no_idle = "--idle-latency-us 0" if held else ""
     chase = f"latency --at {cpu}@{nodes[cpu]} --size-bytes {size} --pages {PAGES[machine.huge]} --placements 1"
     transfer = f"c2c --pair {first}@{cpu} --home {nodes[first]} --state hitm --placements 1"
-    wakeup = f"wakeup --cpus {cpu} --period-us 1000 --seconds 2 --fifo 80 {no_idle}"
-    cyclictest = f"-m -p80 -i 1000 -l 2000 -h 10000 -q -a {cpu} -t 1"
-    timerlat = f"timerlat hist -c {cpu} -P f:80 -p 1000 -d 2s -E 10000 --dma-latency 0"
+    wakeup = f"wakeup --cpus {cpu} --period-us 1000 --seconds 1 --fifo 80 {no_idle}"
+    cyclictest = f"-m -p80 -i 1000 -l 1000 -h 10000 -q -a {cpu} -t 1"
+    timerlat = f"timerlat hist -c {cpu} -P f:80 -p 1000 -d 1s -E 10000 --dma-latency 0"
     oslat_rate = partial(outputs.oslat_rate, above_us=INTERRUPTION_US)
     return {
         "latency": [

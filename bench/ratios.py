@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from calibration.runner.intervals import median_ranks
 
-BLOCKS = 16  # of neighbours: long blocks differ independently where single ratios do not
+BLOCKS = 17  # of neighbours, which differ more independently than single ratios; its ranks cover hardly more than 95 %
 FEWEST = 6  # blocks: fewer have no interval that covers the median 95 % of the time
+ALIKE = 0.03  # logarithm: values of a side that differ by no more are not disturbed
+DISTURBED = 2.5  # times the usual difference: less drops what is noise, more keeps what a neighbour did for a second
 MOST = 0.9  # correlation of blocks that has a usable interval: it is already four times as wide
 
 
@@ -27,6 +29,35 @@ class Spread(NamedTuple):
         if self.low is None or self.high is None:
             return None
         return math.sqrt(self.high / self.low) - 1.0
+
+
+class Quadruple(NamedTuple):
+    """Two values of each side, in the order ours, theirs, theirs, ours or the reverse: linear drift cancels."""
+
+    ours: float
+    ours_again: float
+    theirs: float
+    theirs_again: float
+
+    @property
+    def ratio(self) -> float:
+        """Ours to theirs."""
+        return math.sqrt(self.ours * self.ours_again / (self.theirs * self.theirs_again))
+
+    @property
+    def apart(self) -> tuple[float, float]:
+        """How far the values of each side differ, as a logarithm."""
+        return abs(math.log(self.ours / self.ours_again)), abs(math.log(self.theirs / self.theirs_again))
+
+
+def undisturbed(quadruples: Sequence[Quadruple]) -> list[Quadruple]:
+    """Return the *quadruples* in which neither side differs from itself by more than a bound, the same for both.
+
+    It is ``DISTURBED`` times the median of the larger difference of each quadruple, or ``ALIKE``.
+    """
+    differences = [max(one.apart) for one in quadruples]
+    bound = max(ALIKE, DISTURBED * median(differences or (0.0,)))
+    return [one for one, difference in zip(quadruples, differences, strict=True) if difference <= bound]
 
 
 def spread(samples: Sequence[float]) -> Spread:

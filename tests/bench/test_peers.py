@@ -2,8 +2,10 @@
 """The comparison with stand-ins for peers; no value depends on time."""
 
 import json
+import math
 import os
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -77,55 +79,88 @@ def table_of(result: Result) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in row if cell)[2:] for row in rows]
 
 
-def test_ours_runs_in_random_order_with_each_peer_and_once_with_itself(compare: Compare, starts: list[str]) -> None:
+def test_sections_take_turns_there_and_back_and_once_with_ours_itself(compare: Compare, starts: list[str]) -> None:
     rates = {"sutprobe": 300.0, "mbw": 100.0, "mlc": 200.0, "bw_mem": -1.0}
     made = compare("read-one", "L1-all", "L3-all", **{peer: always(rate) for peer, rate in rates.items()})
-    both = [("300", "200", "mlc", "1.5 [1.5, 1.5]", "100"), ("300", "100", "mbw", "3 [3, 3]", "100")]
-    assert table_of(made) == [*both, ("300", "300", "sutprobe again", "1 [1, 1]", "100"), *both]
+    all_used = f"{peers.QUADRUPLES} of {peers.QUADRUPLES}"
+    best = ("300", "200", "mlc", "1.5 [1.5, 1.5]", all_used)
+    assert table_of(made) == [best, ("300", "300", "sutprobe again", "1 [1, 1]", all_used), best]
     assert "Read, L1, 16 KiB  8 " in made.stdout
     assert "768 MiB over all threads, 384 MiB for one" in made.stdout
-    failed = "bw_mem: bw_mem, alternation 1: nonsense"
+    assert "Not within" not in made.stdout
+    failed = [f"bw_mem: bw_mem, {section}, turn 1: nonsense" for section in ("read-one", "L1-all")]
     assert [line.removeprefix("Not compared: ") for line in made.stdout.splitlines() if "Not compared" in line] == [
-        *("rtla: not on PATH", failed, failed, "sutprobe: L3-all: no size in the middle of L3")
+        *("rtla: not on PATH", "sutprobe: L3-all: no size in the middle of L3", *failed)
     ]
-    kept = [label for label in starts if label != "bw_mem"][:400]
-    alternations = [tuple(kept[at : at + 4]) for at in range(0, len(kept), 4)]
-    assert {len(set(one)) for one in alternations} == {4}
-    assert len(set(alternations)) > 20, "of 24 orders"
+    left, turns = [label for label in starts if label != "bw_mem"], []
+    # Ours against itself tells the sections, the one that is not the best the first turns.
+    for again, second in ((1, 1), (0, 1), (1, 0), (0, 0)):
+        for _ in range(peers.LOOK):
+            size = 2 * (2 + again + second)
+            turns.append(left[:size])
+            left = left[size:]
+            assert turns[-1] == turns[-1][::-1]
+            assert ("sutprobe again" in turns[-1], "mbw" in turns[-1], len(set(turns[-1]))) == (again, second, size / 2)
+    assert not left
+    assert len({tuple(turn) for turn in turns}) > peers.LOOK
 
 
 def test_starts_that_saw_nothing_have_no_ratio(compare: Compare) -> None:
-    made = compare("read-one", sutprobe=always(300.0), mbw=iter([0.0, 200.0] * 50))
-    assert table_of(made)[0] == ("300", "200", "mbw", "1.5 [1.5, 1.5]", "50")
+    made = compare("read-one", sutprobe=always(300.0), mbw=cycle([0.0, 200.0, 200.0, 200.0]))
+    assert table_of(made)[0] == ("300", "200", "mbw", "1.5 [1.5, 1.5]", "12 of 12")
 
 
-def test_a_wide_interval_goes_on_until_the_time_is_over_and_says_so(
-    compare: Compare, monkeypatch: pytest.MonkeyPatch
+def test_time_goes_to_who_needs_least_until_it_is_over_and_a_wide_interval_says_why(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, source = iter(range(100_000)), random.Random(3)
+    clock, source, starts = iter(range(100_000)), random.Random(3), []
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    made = compare("read-one", sutprobe=iter(lambda: source.lognormvariate(5.0, 0.4), None), mbw=always(100.0))
-    assert "% after 15" in table_of(made)[0][3]
-    wide = Spread(1.1, 1.05, 1.2)
-    text = peers.cells(peers.Row(wide, wide, peers.AGAIN, wide, 6), 9.0)[3]
-    assert text == "1.1 [1.05, 1.2] ±6.9 % after 9 s, not 1: intervals are too narrow"
+    noise = {"wild": 0.4, "noisy": 0.12, "steady": 0.0}
+
+    def values_of(contender: Contender) -> dict[str, float]:
+        starts.append(contender.label)
+        return {"read": source.lognormvariate(5.0, noise.get(contender.label, 0.0))}
+
+    monkeypatch.setattr(peers, "values_of", values_of)
+    compared = [peers.Comparison(name, MACHINE, [reading("sutprobe", name), reading("mbw")]) for name in noise]
+    peers.measure(peers.Session(MACHINE, "", {}), compared, 300.0)
+    wild, noisy, steady = compared
+    assert len(steady.turns) == peers.QUADRUPLES < len(noisy.turns)
+    assert noisy.wanted_s <= 0.0 < wild.wanted_s < math.inf
+    assert starts[-1] in ("wild", "mbw")
+    (row,) = wild.rows
+    assert re.fullmatch(
+        rf"Read, wild, mbw: ±\d+\.\d % after {wild.seconds:.0f} s; "
+        r"two values of ours differ by \d\d\.\d %, of the peer's by 0\.0 %",
+        peers.why_wide(wild, row),
+    )
+    few = peers.Row("read", peers.AGAIN, row.quadruples[:5], row.quadruples[:4], Spread(1.1, 1.05, 1.2))
+    assert peers.cells(wild, few)[-2:] == ("1.1 [1.05, 1.2], not 1: intervals are too narrow", "4 of 5")
 
 
-def test_an_interrupted_comparison_prints_complete_alternations(compare: Compare) -> None:
-    made = compare("read-one", sutprobe=iter((*[300.0] * 5, -2.0)), mbw=always(200.0))
+def test_an_interrupted_comparison_prints_complete_turns(compare: Compare) -> None:
+    made = compare("read-one", sutprobe=iter((*[300.0] * 9, -2.0)), mbw=always(200.0))
     assert made.exit_code == INTERRUPTED
     assert [row[2:] for row in table_of(made)] == [
-        *(("mbw", "1.5, no interval", "2"), ("sutprobe again", "1, no interval", "2"))
+        *(("mbw", "1.5, no interval", "2 of 2"), ("sutprobe again", "1, no interval", "2 of 2"))
     ]
+    assert "Not within ±3 %: Read, read-one, mbw: no interval after " in made.stdout
 
 
 def test_scouting_takes_medians_and_keeps_a_second_if_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = {"steady": [100.0, 101.0, 99.0], "as good": [97.0] * 3, "lucky": [50.0, 900.0, 51.0]}
+    rates = {"steady": [100.0, 101.0, 99.0], "as good": [97.0] * 3, "lucky": [71.0, 900.0, 69.0], "far": [69.0]}
     given = {label: cycle(found) for label, found in rates.items()}
-    monkeypatch.setattr(peers, "values_of", lambda of: {"read": next(given[of.label])})
+    starts = []
+
+    def values_of(contender: Contender) -> dict[str, float]:
+        starts.append(contender.label)
+        return {"read": next(given[contender.label])}
+
+    monkeypatch.setattr(peers, "values_of", values_of)
     offered = [reading("mbw", label) for label in rates]
     session = peers.Session(MACHINE, "", {})
     assert [kept.label for kept in peers.scout(session, "read", offered)] == ["steady", "as good"]
+    assert [starts.count(label) for label in rates] == [3, 3, 3, 1]
     assert [kept.label for kept in peers.scout(session, "read", offered[::2])] == ["steady"]
     monkeypatch.undo()
     assert peers.scout(session, "read", [Contender("mbw", "bad", ("false",), {})]) == []
@@ -168,7 +203,7 @@ def test_bandwidth_peers_use_the_same_bytes() -> None:
     everybody = {label: peer for quantity in TRAFFIC for label, peer in offered(MACHINE, quantity).items()}
     assert {peer.peer for peer in everybody.values()} == contenders.COMMON_WINDOW
     assert not any("avx512" in label or "neon" in label for label in everybody)
-    for machine, turns, each in ((MACHINE, 20, 96 * mib), (MACHINE.of_section("L2-all"), round(2e10 / mib), mib)):
+    for machine, turns, each in ((MACHINE, 20, 96 * mib), (MACHINE.of_section("L2-all"), round(1e10 / mib), mib)):
         words = " ".join(f"-w M{node}:{4 * each // 1000}kB:4" for node in (0, 1))
         command = " ".join(offered(machine, "read")["likwid-bench load_avx"].command)
         assert command == f"taskset -c 0,1,2,3,4,5,6,7 /peers/likwid-bench -t load_avx -i {turns} {words}"
