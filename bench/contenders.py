@@ -286,7 +286,7 @@ def _on_cpus(output: Output, read: Reader, cpus: Sequence[int]) -> float:
 def _our_bandwidth(machine: Machine, quantity: str, program: str, shape: Mapping[str, str]) -> tuple[str, ...]:
     traffic, group = TRAFFIC[quantity], group_text(machine.parts)
     size = machine.each_bytes // (traffic.reads + traffic.writes)
-    pages = f"--pages {PAGES[machine.huge]} --window-s 0.05 --mix {traffic.mix}"
+    pages = f"--pages {PAGES[machine.huge]} --window-s 0.02 --mix {traffic.mix}"
     words = f"bandwidth --group {group} --buffer-bytes {size} {pages}"
     return (program, *words.split(), *(part for option, value in shape.items() for part in (f"--{option}", value)))
 

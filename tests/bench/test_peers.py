@@ -248,7 +248,7 @@ def test_what_the_searches_found_best_runs_again() -> None:
     made = list(contenders.our_best(MACHINE, "read", "/p", [searched, searched]))
     for point, setting in zip((*best, *best), made, strict=True):
         words = " ".join(setting.command)
-        assert f"--group 0-3@0+4-7@1 --buffer-bytes {96 << 20} --pages thp --window-s 0.05 --mix reads" in words
+        assert f"--group 0-3@0+4-7@1 --buffer-bytes {96 << 20} --pages thp --window-s 0.02 --mix reads" in words
         assert f"--streams {point.streams} --prefetch-bytes {point.prefetch_bytes}" in words
         assert ("--hint" in words) == (point.hint != "none")
 
