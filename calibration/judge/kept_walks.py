@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The detector's walks over all series of some results, kept beside their index: a new night is one step more.
 
-A walk is kept under a digest of all values that it has seen, and of the detector. A late, changed or removed document
-changes the values, and the series is walked from its first night again. The file can be deleted at any time.
+A walk is kept under a digest of all values that it has seen, for the program that walked. A late, changed or removed
+document changes the values, and the series is walked from its first night again. The file can be deleted at any time.
 """
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -48,9 +49,9 @@ class KeptWalks:
 
     def __init__(self, results: Path) -> None:
         self._file = index_of(results) / FILE
-        self._program = hashlib.blake2b(np.__version__.encode(), digest_size=DIGEST_BYTES)
-        self._program.update(Path(detector.__file__).read_bytes())
-        self._night, self._old = _read(self._file)
+        program = [Path(path).read_bytes() for path in (detector.__file__, __file__)]
+        self._program = hashlib.sha256(b"".join([np.__version__.encode(), *program])).hexdigest()
+        self._night, self._old = _read(self._file, self._program)
         raw = self._old.digests.tobytes()
         self._places = {raw[at : at + DIGEST_BYTES]: place for place, at in enumerate(range(0, len(raw), DIGEST_BYTES))}
         self._new: list[_Walks] = []
@@ -79,15 +80,15 @@ class KeptWalks:
         whole = {name: np.concatenate([getattr(walks, name) for walks in self._new]) for name in _Walks._fields}
         try:
             with replacing(self._file) as path, path.open("wb") as stream:
-                np.savez(stream, allow_pickle=False, night=np.array(night.toordinal()), **whole)
+                state = {"program": np.array(self._program), "night": np.array(night.toordinal())}
+                np.savez(stream, allow_pickle=False, **state, **whole)
         except OSError as error:
             raise unusable(self._file.parent, error) from error
 
     def _digests(self, walk: Walk) -> Iterator[tuple[bytes, bytes]]:
         """Yield for each series the digest of what it had before its newest value, and of all."""
         for values, count in zip(np.ascontiguousarray(walk.values.T), walk.counts.tolist(), strict=True):
-            digest = self._program.copy()
-            digest.update(values[: max(count - 1, 0)])
+            digest = hashlib.blake2b(values[: max(count - 1, 0)], digest_size=DIGEST_BYTES)
             before = digest.digest()
             digest.update(values[max(count - 1, 0) : count])
             yield before, digest.digest()
@@ -131,11 +132,14 @@ def _ends(walk: Walk, rows: Integers, digests: bytes) -> _Walks:
     )
 
 
-def _read(file: Path) -> tuple[date, _Walks]:
-    """Return the night of the kept walks, and these; none of a missing or damaged file, which will be replaced."""
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
+def _read(file: Path, program: str) -> tuple[date, _Walks]:
+    """Return the night of the walks that *program* kept, and these.
+
+    There are none in a missing or damaged file, or in that of another program; it will be replaced.
+    """
+    damaged = suppress(OSError, EOFError, KeyError, ValueError, BadZipFile)
+    with damaged, file.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
+        if kept["program"] == program:
             return date.fromordinal(int(kept["night"])), _Walks(*(kept[name] for name in _Walks._fields))
-    except (OSError, EOFError, KeyError, ValueError, BadZipFile):
-        none = np.empty(0, np.intp)
-        return date.min, _ends(Walk(np.empty((0, 0)), none), none, b"")
+    none = np.empty(0, np.intp)
+    return date.min, _ends(Walk(np.empty((0, 0)), none), none, b"")

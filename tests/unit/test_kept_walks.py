@@ -3,11 +3,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from calibration.judge import detector
+from calibration.judge import detector, kept_walks
 from calibration.judge.detector import MIN_VALUES, Walk
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.kept_walks import FILE, KeptWalks
@@ -120,16 +121,17 @@ def test_an_older_night_does_not_replace_the_newest(results: Path, steps: list[i
     assert steps == []
 
 
-def test_another_detector_goes_on_from_no_walk(
-    results: Path, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("module", [detector, kept_walks], ids=["detector", "layout"])
+def test_another_program_goes_on_from_no_walk(
+    results: Path, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
 ) -> None:
     values = lab()
     walks = KeptWalks(results)
     in_parts(values, walks)
     walks.save(night_of(NIGHTS - 1))
-    other = tmp_path / "detector.py"
-    other.write_bytes(Path(detector.__file__).read_bytes() + b"\n")
-    monkeypatch.setattr(detector, "__file__", str(other))
+    other = tmp_path / "other.py"
+    other.write_bytes(Path(str(module.__file__)).read_bytes() + b"\n")
+    monkeypatch.setattr(module, "__file__", str(other))
     steps.clear()
     in_parts(values, KeptWalks(results))
     assert len(steps) > NIGHTS - MIN_VALUES
