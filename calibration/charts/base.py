@@ -5,8 +5,10 @@ A chart is drawn once, in light colours; its dark variant replaces them. A speci
 references, and text from a SUT is only in its data, never in an expression.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, floor, log2, log10
 from statistics import median
 from typing import Any, Final, Literal, Protocol, TypeVar
@@ -410,24 +412,33 @@ def labels(
     *optional* labels without room are left out.
     """
     across, up = scales
-    points = [(across.at(x), up.at(y)) for x, y in taken]
+    points = sorted((across.at(x), up.at(y)) for x, y in taken)
     placed = [] if placed is None else placed
     rows = []
     for x, y, words in wanted:
         width = 6.4 * len(words)
-        options: list[tuple[int, int, int, float, float]] = []
+        options: list[tuple[int, float, float]] = []
         for share, down in offsets:
             left = min(max(across.at(x) + share * (12 + width), width / 2), across.px - width / 2)
             top = min(max(up.at(y) + down, 8), up.px - 8)
             met = sum(abs(u - left) < (other + width) / 2 + 6 and abs(v - top) < 14 for u, v, other in placed)
-            hidden = sum(abs(u - left) < width / 2 + 5 and abs(v - top) < 10 for u, v in points)
-            options.append((met, hidden, len(options), left, top))
-        met, _, _, left, top = min(options)
-        if met and optional:
+            options.append((met, left, top))
+        least = min(met for met, _, _ in options)
+        if least and optional:
             continue
+        left, top = min(
+            ((left, top) for met, left, top in options if met == least), key=partial(_hidden, points, width / 2 + 5)
+        )
         placed.append((left, top, width))
         rows.append({"x": across.value(left), "y": up.value(top), "text": words})
     return text(rows, baseline="middle", **properties)
+
+
+def _hidden(points: Sequence[tuple[float, float]], half: float, at: tuple[float, float]) -> int:
+    """Return how many of the sorted *points* a label whose middle is *at* hides, *half* its width from it."""
+    left, top = at
+    near = points[bisect_left(points, (left - half,)) : bisect_left(points, (left + half,))]
+    return sum(abs(u - left) < half and abs(v - top) < 10 for u, v in near)
 
 
 BESIDE: Final = ((0.5, 0), (-0.5, 0), (0.5, 14), (-0.5, 14), (0.5, -14), (-0.5, -14))

@@ -29,12 +29,13 @@ class Charts:
             None if document.context is None else document.context.parsed,
         )
         self._first: set[str] = set()
+        self._main: dict[tuple[str, int], Chart | None] = {}
 
     def first_screen(self) -> list[Chart]:
         """Return the charts of the first screen: the highest ranks that have data."""
         ranked = [item for item in registry().values() if item.main_chart_rank is not None and self._run.of(item.kind)]
         ranked.sort(key=attrgetter("main_chart_rank"))
-        drawn = (declaration.main_chart(self._run, HALF) for declaration in ranked)
+        drawn = (self._main_chart(declaration.kind, HALF) for declaration in ranked)
         first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MAX_CHARTS)]
         self._first = {chart.name for chart in first}
         return first
@@ -49,8 +50,13 @@ class Charts:
     def drawn(self, kind: str, width: int = WIDE) -> Iterator[Chart]:
         """Yield all charts of *kind*, the main one at *width*, without adding files."""
         if self._run.of(kind):
-            declaration = registry()[kind]
-            yield from filter(None, (declaration.main_chart(self._run, width), *declaration.charts(self._run)))
+            yield from filter(None, (self._main_chart(kind, width), *registry()[kind].charts(self._run)))
+
+    def _main_chart(self, kind: str, width: int) -> Chart | None:
+        """Return the main chart of *kind*; the first screen and the section of its kind share it."""
+        if (kind, width) not in self._main:
+            self._main[kind, width] = registry()[kind].main_chart(self._run, width)
+        return self._main[kind, width]
 
     def read(self, reading: Reading) -> Chart | None:
         """Return the chart of an imported reading."""

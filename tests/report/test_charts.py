@@ -443,6 +443,32 @@ def test_labels_do_not_cover_each_other() -> None:
             assert abs(x - u) > 55 or abs(y - v) >= 13
 
 
+def test_a_label_hides_the_fewest_points_that_it_can() -> None:
+    scale = base.Scale(0, 100, 100), base.Scale(0, 100, 100, up=True)
+
+    def top(*hidden: float) -> float:
+        """Return how far above the point at 50 its label is, among points *hidden* above it."""
+        layer = base.labels([(50, 50, "label")], [(50, 50 + down) for down in hidden], scale)
+        return float(layer["data"]["values"][0]["y"]) - 50
+
+    assert top() == 14
+    assert top(14) == 28
+    assert top(14, 28) == -16
+    assert top(14, 28, 28, -16, -16, 42, 42, -30, -30) == 14, "one point less than elsewhere"
+
+
+def test_a_page_makes_each_main_chart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    kind = type(registry()["jitter"])
+    main = kind.main_chart
+    monkeypatch.setattr(kind, "main_chart", lambda *given: made.append(given) or main(*given))
+    charts = Charts(DOCUMENT)
+    first = charts.first_screen()
+    list(charts.of(registry()))
+    assert len(made) == 1
+    assert {chart.path for chart in first} <= set(charts.files)
+
+
 def test_the_point_near_the_knee_is_marked() -> None:
     chart = drawn(lambda: main_chart(loaded(1)))
     (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
