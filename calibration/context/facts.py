@@ -610,7 +610,9 @@ def fact_value(name: str, text: str) -> Hashable:
 
 def same_fact(name: str, one: str | None, other: str | None) -> bool:
     """Return whether two texts of a fact say the same; None, a missing one, is like no other."""
-    return one == other if one is None or other is None else fact_value(name, one) == fact_value(name, other)
+    if one == other or one is None or other is None:
+        return one == other
+    return fact_value(name, one) == fact_value(name, other)
 
 
 def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

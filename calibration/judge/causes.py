@@ -33,6 +33,8 @@ def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, .
 
     A fact missing on one side is included, with ``None`` on that side.
     """
+    if before.facts == after.facts:
+        return ()  # as on most nights
     return tuple(
         ContextChange(fact=fact, before=fact_of(before, fact), after=fact_of(after, fact), night=after.night)
         for fact in dict.fromkeys((*after.facts, *before.facts))

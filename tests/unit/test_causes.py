@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+import calibration.context.facts as facts_module
 from calibration.context.facts import Aspect, facts
 from calibration.context.loader import load
 from calibration.judge.causes import CAUSES, context_changes, differences_from, likely, place_of
@@ -37,6 +38,14 @@ def test_changes_have_both_values_and_the_night_in_order_of_facts() -> None:
     ]
     assert {change.night for change in changes} == {date(2026, 1, 2)}
     assert context_changes(before, run(FACTS)) == ()
+
+
+def test_only_facts_whose_texts_differ_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    value = facts_module.fact_value
+    monkeypatch.setattr(facts_module, "fact_value", lambda name, text: read.append(name) or value(name, text))
+    assert context_changes(run(FACTS), run({**FACTS, "microcode": "0x2"})) != ()
+    assert read == ["microcode", "microcode"]
 
 
 def test_unknown_fact_is_listed_last_with_none() -> None:
