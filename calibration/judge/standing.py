@@ -4,7 +4,7 @@
 It follows from the run's document and the results that it is in.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from math import isfinite
 from pathlib import Path
@@ -88,13 +88,22 @@ def by_night(runs: Iterable[Path]) -> list[Path]:
 
 def standing_in(nights: JudgedNights, document: RunDocument) -> Standing:
     """Return the standing of the SUT of *document* in *nights*."""
-    sut = document.run.testbed, document.run.sut
+    return standing_of(nights, (document.run.testbed, document.run.sut), headlines_of(document))
+
+
+def headlines_of(document: RunDocument) -> tuple[str, ...]:
+    """Return the names of the headline metrics of *document*."""
+    return tuple(item.metric.name for item in document.record)
+
+
+def standing_of(nights: JudgedNights, sut: Sut, headlines: Sequence[str]) -> Standing:
+    """Return the standing of *sut* in *nights* by its run with the metrics *headlines*."""
     limits = {verdict.metric: verdict for verdict in nights.of_sut.get(sut, ()) if verdict.check == "limits"}
-    since = tuple(changes_since(nights, sut, [item.metric.name for item in document.record]))
-    return Standing(answer_of(nights, sut), limits, dict(_peers(nights, sut, document)), since)
+    since = tuple(changes_since(nights, sut, headlines))
+    return Standing(answer_of(nights, sut), limits, dict(_peers(nights, sut, headlines)), since)
 
 
-def _peers(nights: JudgedNights, sut: Sut, document: RunDocument) -> Iterator[tuple[str, tuple[float, ...]]]:
+def _peers(nights: JudgedNights, sut: Sut, headlines: Sequence[str]) -> Iterator[tuple[str, tuple[float, ...]]]:
     own = nights.newest(sut)
     processor = None if own is None else fact_of(own, "processor")
     others = [
@@ -103,8 +112,8 @@ def _peers(nights: JudgedNights, sut: Sut, document: RunDocument) -> Iterator[tu
         if other[0] == sut[0] and other != sut and processor is not None
         if (run := nights.newest(other)) is not None and fact_of(run, "processor") == processor
     ]
-    for item in document.record:
-        rows = [row for other in others if (row := nights.rows.get((*other, item.metric.name))) is not None]
+    for name in headlines:
+        rows = [row for other in others if (row := nights.rows.get((*other, name))) is not None]
         values = [value for row in rows if isfinite(value := float(nights.history.values[row, -1]))]
         if values:
-            yield item.metric.name, tuple(sorted(values))
+            yield name, tuple(sorted(values))

@@ -20,7 +20,7 @@ from calibration.base import places
 from calibration.base.errors import InputError
 from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
 from calibration.base.model import Model
-from calibration.judge.standing import Standing
+from calibration.judge.standing import Standing, headlines_of
 from calibration.references.library import Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
@@ -57,8 +57,8 @@ class Data(Model):
     """What the site uses of a run besides its page.
 
     ``csv`` has a line per headline metric. ``public``: the document has no output of other programs that must not be
-    published. ``measured_on`` is the day of an import, ``None`` if measured here or
-    unknown.
+    published. ``measured_on`` is the day of an import, ``None`` if measured here or unknown. ``headlines`` are its
+    headline metrics by name.
     """
 
     run: Run
@@ -66,6 +66,7 @@ class Data(Model):
     measured_on: date | None
     csv: str
     public: bool
+    headlines: tuple[str, ...]
 
 
 Kind = TypeVar("Kind", bound=Model)
@@ -111,6 +112,7 @@ def _data(document: RunDocument) -> Data:
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
         public=len(document.readings) == len(document.public_readings),
+        headlines=headlines_of(document),
     )
 
 

@@ -30,7 +30,7 @@ from calibration.base.text import visible
 from calibration.judge.answer import Answer, answers, urgency
 from calibration.judge.judged import JudgedNights
 from calibration.judge.night import judgement_of, read_nights
-from calibration.judge.standing import Standing, Standings, standing_in
+from calibration.judge.standing import Standing, Standings, standing_of
 from calibration.judge.strip import NIGHTS
 from calibration.references.library import Library, library, results_of
 from calibration.report.environment import blocks_of
@@ -278,18 +278,18 @@ class _Site:
             directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
         )
         linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
-        yield from self._page(newest.stored, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
+        yield from self._page(
+            newest.stored, newest.data, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail
+        )
 
-    def _standing(self, stored: StoredRun) -> Standing | None:
-        """Return the standing of the SUT of *stored*; ``None`` for an import."""
-        document = stored.document
-        if (
-            self.nights is not None
-            and document.imported is None
-            and (document.run.testbed, document.run.sut) in self.nights.of_sut
-        ):
-            return standing_in(self.nights, document)
-        return self._standings.of(stored.path, document)
+    def _standing(self, stored: StoredRun, data: Data) -> Standing | None:
+        """Return the standing of the SUT of *stored*, whose *data* are known; ``None`` for an import."""
+        sut = data.run.testbed, data.run.sut
+        if data.imported:
+            return None
+        if self.nights is not None and sut in self.nights.of_sut:
+            return standing_of(self.nights, sut, data.headlines)
+        return self._standings.of(stored.path, stored.document)
 
     @cached_property
     def _standings(self) -> Standings:
@@ -301,12 +301,12 @@ class _Site:
             stored = open_run(EXAMPLE / RUN)
         except FileNotFoundError:
             return
-        for name, content in self._page(stored, "", "", ""):
+        for name, content in self._page(stored, data_of(stored), "", "", ""):
             yield f"{PAGES}/{EXAMPLE.name}/{name}", content
 
-    def _page(self, stored: StoredRun, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the page of *stored*, one folder below *testbed*'s, and its pictures."""
-        page = page_of(stored, self.references, self._standing(stored), SUT_ROOT if testbed else "../../")
+    def _page(self, stored: StoredRun, data: Data, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the page of *stored* with its *data*, one folder below *testbed*'s, and its pictures."""
+        page = page_of(stored, self.references, self._standing(stored, data), SUT_ROOT if testbed else "../../")
         body = page.body.replace(LINKS, links) + tail
         yield "index.html", shell(self.html, testbed).around(page.title, body, contents=page.contents, deeper=1)
         for name, content in page.figures.items():
