@@ -123,8 +123,8 @@ struct load_call {
 	unsigned char *arrays[LOAD_ARRAYS_MAX];
 	size_t stream_bytes; /* distance of the streams of one array */
 	size_t offset;
-	size_t steps;    /* per stream; a multiple of LOAD_STEPS_PER_DELAY */
-	uint64_t passes; /* so many times over these steps; more than once only over whole streams */
+	size_t steps;    /* per stream; a multiple of LOAD_STEPS_PER_DELAY, not 0 */
+	uint64_t passes; /* so many times over these steps, not 0; more than once only over whole streams */
 	size_t prefetch_bytes;
 	uint64_t delay;
 	uint64_t mark; /* number of the first of these passes, added to what is written */
