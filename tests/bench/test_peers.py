@@ -124,6 +124,7 @@ def test_time_goes_to_who_needs_least_until_it_is_over_and_a_wide_interval_says_
     monkeypatch.setattr(peers, "values_of", values_of)
     compared = [peers.Comparison(name, MACHINE, [reading("sutprobe", name), reading("mbw")]) for name in noise]
     peers.measure(peers.Session(MACHINE, "", {}), compared, 300.0)
+    assert next(clock) < 305, "a turn asks for the time twice, and ends"
     wild, noisy, steady = compared
     assert len(steady.turns) == peers.QUADRUPLES < len(noisy.turns)
     assert noisy.wanted_s <= 0.0 < wild.wanted_s < math.inf
