@@ -324,7 +324,7 @@ def peers_command(max_s: float | None, only: tuple[str, ...]) -> None:
     rows = [(comparison, row) for comparison in comparisons for row in comparison.rows]
     click.echo("\n".join(table(HEAD, [cells(*row) for row in rows])))
     for comparison, row in rows:
-        if row.wanted > 1.0:
+        if row.ratio.precision is None or row.ratio.precision > PRECISION:
             click.echo(f"\nNot within ±{100 * PRECISION:g} %: {why_wide(comparison, row)}")
     for line in session.not_compared:
         click.echo(f"\nNot compared: {line}")

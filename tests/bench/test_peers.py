@@ -146,6 +146,9 @@ def test_an_interrupted_comparison_prints_complete_turns(compare: Compare) -> No
         *(("mbw", "1.5, no interval", "2 of 2"), ("sutprobe again", "1, no interval", "2 of 2"))
     ]
     assert "Not within ±3 %: Read, read-one, mbw: no interval after " in made.stdout
+    narrow = compare("read-one", sutprobe=iter((*[300.0] * 29, -2.0)), mbw=always(200.0))
+    assert table_of(narrow)[0][3:] == ("1.5 [1.5, 1.5]", "7 of 7")
+    assert "Not within" not in narrow.stdout
 
 
 def test_scouting_takes_medians_and_keeps_a_second_if_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
