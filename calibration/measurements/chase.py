@@ -77,7 +77,7 @@ def no_keep_awake(context: Context) -> str:
 KEEP_AWAKE_BYTES = MIB
 """Memory that a keep-awake thread reads, on its node."""
 
-SETTLE_S = 0.05
+SETTLE_S = 0.02
 """Time that sutprobe lets the machine fall asleep or wake up before a walk, with keep-awake threads."""
 
 

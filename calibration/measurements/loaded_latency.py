@@ -75,8 +75,8 @@ LOOK_S = 0.04
 ZERO_LOADS = 3
 """Unloaded runs of the probes per placement: before, during and after the sweep."""
 
-SETTLE_MORE_S = 0.02
-"""Extra settling time of a sweep's points against a bandwidth's, for the expected duration only."""
+SETTLE_MORE_S, ZERO_SETTLE_S = 0.035, 0.02
+"""Extra settling of a sweep's points against a bandwidth's, and that without load; for the expected duration only."""
 
 DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
@@ -400,8 +400,9 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 
     Each probe has a chain of *probe_bytes*.
     """
-    points_s = (delays + ZERO_LOADS) * (run_s(load) + SETTLE_MORE_S + settings.windows * settings.window_s)
-    return settings.placements * (placement_s(load, probe_bytes) + points_s)
+    runs_s = delays * (run_s(load) + SETTLE_MORE_S) + ZERO_LOADS * ZERO_SETTLE_S
+    windows_s = (delays + ZERO_LOADS) * settings.windows * settings.window_s
+    return settings.placements * (placement_s(load, probe_bytes) + runs_s + windows_s)
 
 
 def placement_s(load: Run, probe_bytes: int) -> float:

@@ -92,8 +92,8 @@ duration only."""
 RUN_THREAD_S = 20e-6
 """Extra cost per thread."""
 
-SCAN_S = 0.104
-"""Duration of a search per setting: ten milliseconds to settle, three windows of 30, and overhead. For the expected
+SCAN_S = 0.059
+"""Duration of a search per setting: ten milliseconds to settle, three windows of 15, and overhead. For the expected
 duration only."""
 
 

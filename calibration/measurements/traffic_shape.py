@@ -44,7 +44,7 @@ from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 LOOK_TOLERANCE = 0.03
-"""Relative difference below which short looks are equal: three windows of 30 ms in one placement rank no finer. Of
+"""Relative difference below which short looks are equal: three windows of 15 ms in one placement rank no finer. Of
 equal ones the nearest to the default is chosen, so that equal machines get equal settings."""
 
 WIDTH_FLAGS = (

@@ -20,9 +20,9 @@
  * left in a cache was read, and the rate steady, after 4 ms of two busy CPUs; 100 times as many have as much more bandwidth
  * for their caches. */
 #define SETTLE_S 0.015
-/* A search looks at each setting this long; three windows of 30 ms rank settings that differ by 2 % or more. */
+/* A search looks at each setting this long; three windows of 15 ms rank settings that differ by 2 % or more. */
 #define SCAN_WINDOWS 3u
-#define SCAN_WINDOW_S 0.03
+#define SCAN_WINDOW_S 0.015
 #define SCAN_SETTLE_S 0.01
 #define BUFFER_BYTES_MAX (1ull << 40)
 #define PREFETCH_BYTES_MAX (1u << 20)

@@ -13,8 +13,9 @@
 #include "random.h"
 #include "stopping.h"
 
-/* Between an idle and an active package, and back: clocks of uncore and fabric follow the load within 10 ms or so. */
-#define SETTLE_NS 50000000u
+/* Between an idle and an active package, and back: clocks of uncore and fabric follow the load within 10 ms or so, and every walk
+ * warms up besides. */
+#define SETTLE_NS 20000000u
 /* Where in a mapping a small chain lies, so that rounds see different huge pages and not always the first. */
 #define ALIGN_BYTES (2u << 20)
 

@@ -11,9 +11,9 @@
 #include "statistics.h"
 #include "warning.h"
 
-/* 20 ms keep the bound on the counter's frequency at some 3 ppm with brackets of 50 ns. A command that measures for longer
+/* 10 ms keep the bound on the counter's frequency at some 5 ppm with brackets of 50 ns. A command that measures for longer
  * has a longer base line and a smaller bound; a longer minimum would be waited for by every short command of a run. */
-#define CALIBRATION_NS 20000000u
+#define CALIBRATION_NS 10000000u
 /* Wider brackets (a clock read through a system call, a slow counter) need a longer base line; beyond 200 ms the wait would
  * cost a short command more than the ppm are worth, and the bound is printed and warned of instead. */
 #define CALIBRATION_LONGEST_NS 200000000u

@@ -72,7 +72,7 @@ struct clock_bracket clock_bracket_take(void);
 void clock_begin(void);
 /* A first hz, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
 void clock_settle(void);
-/* Takes the last bracket, at least 20 ms after the first, and fixes hz and its uncertainty: at most CLOCK_BOUND_PPM
+/* Takes the last bracket, at least 10 ms after the first, and fixes hz and its uncertainty: at most CLOCK_BOUND_PPM
  * where up to 200 ms allow that, else with a warning. */
 void clock_finish(void);
 double clock_ns(double ticks);

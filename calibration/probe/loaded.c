@@ -30,6 +30,9 @@
 #define DELAY_KNOWN 5000u
 #define DELAY_REPEATS 10
 #define DELAY_MAX 1000000u
+/* Time without load before its first window: clocks of uncore and fabric follow within 10 ms or so, and no probe has come to lines
+ * that a cache still holds by then: the builder's are the last of the cycle. */
+#define ZERO_SETTLE_S 0.02
 /* A look at a delay in search of a share of the bandwidth: the median of short windows, as of a point's. Shorter ones would be
  * a few chunks of the load long. */
 #define LOOK_WINDOWS 20u
@@ -502,14 +505,14 @@ static bool end_probes(struct error *error)
 
 static bool measure_zero(enum moment moment, struct error *error)
 {
-	double seconds = common.settle_s + common.window_s * (double)common.windows + GENERATOR_TAIL_S, ignored;
+	double seconds = ZERO_SETTLE_S + common.window_s * (double)common.windows + GENERATOR_TAIL_S, ignored;
 	begin_probes(seconds);
 	bool stopped = stop_sleep_ns((uint64_t)(seconds * 1e9));
 	if (!end_probes(error) || (stopped && stop_error(error)))
 		return false;
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct zero_load *zero = &sweep.zero[i];
-		uint64_t begin = sweep.probes[i].started + (uint64_t)(common.settle_s * clock_now_used.hz);
+		uint64_t begin = sweep.probes[i].started + (uint64_t)(ZERO_SETTLE_S * clock_now_used.hz);
 		if (!cut_windows(&sweep.probes[i], begin, common.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
 			return no_progress(&sweep.probes[i], error);

@@ -81,7 +81,7 @@ def test_a_short_command_ends_when_its_clock_is_known_and_a_long_one_knows_it_be
     short, long = (
         VirtualRun(str(native), *words, steps=constant(50 * CHUNK)).document() for words in (("info",), load)
     )
-    assert 0.02 <= short["duration_s"] < 0.025, "of virtual time, in which work takes none"
+    assert 0.01 <= short["duration_s"] < 0.015, "of virtual time, in which work takes none"
     assert long["duration_s"] > 1
     assert long["clock"]["hz_uncertainty_ppm"] < short["clock"]["hz_uncertainty_ppm"] / 40
 
@@ -253,6 +253,27 @@ def test_a_loaded_latency_and_its_bandwidth_share_their_windows(native: Path, cp
     for moment in ("start", "middle", "end"):
         windows = zero[f"windows_ns_{moment}"]
         assert windows == exactly([CHUNK / TICKS_PER_NS / loads] * len(windows))
+
+
+def test_only_a_load_settles_as_long_as_it_is_told(native: Path, cpus: list[int]) -> None:
+    """In virtual time: 0.4 s more for the one run with a load, nothing for the three without."""
+    require_two(cpus)
+    command = (
+        str(native), "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", "8192",
+        "--buffer-bytes", "8192", "--pages", "base", "--placements", "1", "--windows", "1", "--window-s", "0.002",
+        "--delay", "0", "--settle-s",
+    )  # fmt: skip
+    brief_s, long_s = (
+        VirtualRun(*command, settle_s, steps=constant(CHUNK)).document()["duration_s"] for settle_s in ("0.1", "0.5")
+    )
+    assert 0.2 < long_s - brief_s < 0.6
+
+
+def test_a_package_has_time_to_fall_asleep_and_to_wake_up(native: Path, cpus: list[int]) -> None:
+    """In virtual time, in which the walks take next to none: 20 ms before each of the two."""
+    require_two(cpus)
+    command = (str(native), "latency", "--at", f"{cpus[0]}@0", "--keep-awake", f"{cpus[1]}@0", *LATENCY)
+    assert 0.04 < VirtualRun(*command, steps=constant(90_000)).document()["duration_s"] < 0.06
 
 
 def test_a_look_sees_the_bandwidth_of_a_point(native: Path, cpus: list[int]) -> None:
