@@ -20,7 +20,7 @@ ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
 
 IF_CHANGED = (
-    "for a change of sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/probe/test_build.py -k bit_for_bit -m slow"
+    "for a change of sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/probe/test_build.py -k bit_for_bit -m ''"
 )
 
 
