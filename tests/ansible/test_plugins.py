@@ -348,6 +348,15 @@ def test_a_worker_dies_as_its_work_apart_did(work: Callable[[], None], code: int
     assert worker.exitcode == code
 
 
+def test_work_apart_has_no_handlers_of_the_worker() -> None:
+    """Ansible's kills the worker's group, by a number that only the worker knows."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert PROCESSES.apart(lambda: signal.getsignal(signal.SIGTERM)) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 LOADED = """
 import importlib, sys
 from ansible.plugins.loader import init_plugin_loader

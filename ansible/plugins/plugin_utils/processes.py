@@ -59,6 +59,8 @@ def apart(work):
     """
 
     def report():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # Ansible's handler is the worker's
         end_with_controller()  # this one, here
         try:
             answer = work(), None
