@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes in the calibrations of SUTs that may have moved their throughput: of metrics, and of facts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,9 @@ import numpy as np
 
 from calibration.base.errors import InputError
 from calibration.judge.causes import context_changes
+from calibration.judge.detector import Walk
 from calibration.judge.events import SAME_NIGHT
+from calibration.judge.kept_walks import KeptWalks
 from calibration.judge.throughput import bound_of, significant
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
@@ -71,17 +73,23 @@ def read_calibration(results: Path, suts: Iterable[Sut]) -> Calibration:
         wanted.setdefault(testbed, set()).add(sut)
     candidates: dict[Sut, Sequence[Candidate]] = {}
     nights: dict[Sut, tuple[date, date]] = {}
+    walks = KeptWalks(results)
     for testbed, own in sorted(wanted.items()):
         history = read_history(results, testbed=testbed)
-        found = candidates_of(history, own, tolerances)
+        found = candidates_of(history, own, tolerances, walks.run)
         candidates |= found
         nights |= {sut: (min(history.runs[sut]), max(history.runs[sut])) for sut in found}
     return Calibration(candidates, nights)
 
 
-def candidates_of(history: History, names: set[str], tolerances: Tolerances) -> dict[Sut, Sequence[Candidate]]:
-    """Return the changes in *history* of its SUTs with *names*; those without a run are left out."""
-    metrics = _metrics(history, names, tolerances)
+def candidates_of(
+    history: History, names: set[str], tolerances: Tolerances, run: Callable[[Walk], None] = Walk.run
+) -> dict[Sut, Sequence[Candidate]]:
+    """Return the changes in *history* of its SUTs with *names*; those without a run are left out.
+
+    *run* runs the detector.
+    """
+    metrics = _metrics(history, names, tolerances, run)
     found: dict[Sut, Sequence[Candidate]] = {}
     for sut, runs in history.runs.items():
         if sut[1] in names:
@@ -92,13 +100,15 @@ def candidates_of(history: History, names: set[str], tolerances: Tolerances) -> 
     return found
 
 
-def _metrics(history: History, names: set[str], tolerances: Tolerances) -> dict[Sut, list[Candidate]]:
+def _metrics(
+    history: History, names: set[str], tolerances: Tolerances, run: Callable[[Walk], None]
+) -> dict[Sut, list[Candidate]]:
     """Return the significant changes of the level of all metrics, by SUT."""
     rows = [row for row, series in enumerate(history.series) if series.sut in names]
     values = history.values[rows]
     bound = bound_of(int(np.isfinite(values).sum()))
     found: dict[Sut, list[Candidate]] = {}
-    for row, own, changes in zip(rows, values, significant(values, bound), strict=True):
+    for row, own, changes in zip(rows, values, significant(values, bound, run), strict=True):
         series = history.series[row]
         for item in changes:
             before = int(np.flatnonzero(np.isfinite(own[: item.column]))[-1])

@@ -5,7 +5,7 @@ What all SUTs have in common on a night (new software under test, another traffi
 changes of single SUTs are looked for, and has changes of its own. docs/method/explanation.rst explains the method.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from calibration.judge.detector import (
     EPSILON,
     REFERENCE_NIGHTS,
     Floats,
+    Walk,
     bounded,
     normal_of_student,
 )
@@ -80,15 +81,15 @@ def bound_of(count: int) -> float:
     return float(-ndtri(FALSE_CHANGES / 2.0 / max(count, 1)))
 
 
-def significant(values: Floats, bound: float) -> list[tuple[Moved, ...]]:
+def significant(values: Floats, bound: float, run: Callable[[Walk], None] = Walk.run) -> list[tuple[Moved, ...]]:
     """Return the changes of the level of each row of *values*, NaN for missing, that exceed *bound*.
 
     The detector, which answers on each night, finds short stretches; looking back at all nights finds what was too weak
-    or too early for it. All changes are dated by the nights before and after.
+    or too early for it. All changes are dated by the nights before and after. *run* runs the detector.
     """
     suspects = np.flatnonzero(_steps_somewhere(values, bound))
     found: list[tuple[Moved, ...]] = [()] * len(values)
-    for row, analysis in enumerate(analyse(values)):
+    for row, analysis in enumerate(analyse(values, run)):
         if analysis.changes or row in suspects:
             found[row] = tuple(_moved(values[row], [item.night for item in analysis.changes], bound))
     return found

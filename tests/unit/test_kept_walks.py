@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibration.judge import detector, kept_walks
+from calibration.judge.candidates import read_calibration
 from calibration.judge.detector import MIN_VALUES, Walk
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.kept_walks import FILE, KeptWalks
@@ -178,3 +179,16 @@ def test_a_judgement_goes_on_from_the_one_before(tmp_path: Path, steps: list[int
     (index_of(tmp_path) / FILE).unlink()
     assert judge_night(tmp_path) == whole
     assert any((verdict.check, verdict.since) == ("drift", night_of(30)) for verdict in whole.verdicts)
+
+
+def test_an_explanation_takes_no_step_after_a_judgement(tmp_path: Path, steps: list[int]) -> None:
+    for sut in ("s1", "s2"):
+        stored(tmp_path, [*noise(30), *noise(10, 95.0)], sut=sut)
+    suts = [("lab", "s1"), ("lab", "s2")]
+    found = read_calibration(tmp_path, suts)
+    assert steps
+    assert {item.kind for items in found.candidates.values() for item in items} >= {"metric"}
+    judge_night(tmp_path)
+    steps.clear()
+    assert read_calibration(tmp_path, suts) == found
+    assert steps == []
