@@ -352,7 +352,7 @@ def test_work_apart_has_no_handlers_of_the_worker() -> None:
     """Ansible's kills the worker's group, by a number that only the worker knows."""
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        assert PROCESSES.apart(lambda: signal.getsignal(signal.SIGTERM)) == signal.SIG_DFL
+        assert PROCESSES.apart(lambda: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
     finally:
         signal.signal(signal.SIGTERM, before)
 
