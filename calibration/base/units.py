@@ -235,7 +235,8 @@ def _scale(shown: Shown) -> tuple[float, str]:
 def plus_minus(shown: Shown) -> str | None:
     """Return the half-width in per cent, with the coverage if low; ``None`` without an interval.
 
-    Of an interval wider than twice the value its ends: a half-width would hide on which side most of it is.
+    Of an interval wider than twice the value its ends, in the headline's unit: a half-width would hide on which side
+    most of it is.
     """
     half = relative_half(shown)
     if half is None or shown.interval is None:
@@ -243,7 +244,9 @@ def plus_minus(shown: Shown) -> str | None:
     coverage = getattr(shown, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
     if half > 1:
-        text = f"({measured_interval(shown.interval, shown.unit)})"
+        scale, unit = _scale(shown)
+        ends = " to ".join(significant(end / scale, 3) for end in shown.interval)
+        text = f"({measured_interval(shown.interval, shown.unit) if unit == 'time' else f'{ends} {unit}'})"
     return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
 

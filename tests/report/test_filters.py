@@ -161,6 +161,11 @@ def test_plus_minus(value: float, interval: tuple[float, float] | None, text: st
     assert units.plus_minus(shown) == text
 
 
+def test_the_ends_of_a_wide_interval_have_the_unit_of_the_headline() -> None:
+    shown = SimpleNamespace(value=25_034.0, unit="MB/s", interval=(963.9, 57_017.8))
+    assert (units.headline(shown), units.plus_minus(shown)) == ("25.0 GB/s", "(0.964 to 57.0 GB/s)")
+
+
 def test_half_width_and_its_number() -> None:
     figure = estimate([[10.0], [11.0], [12.0], [13.0], [14.0], [15.0]], "ns")
     assert units.half(figure) == 2.5
