@@ -17,11 +17,7 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
     options_of,
     required,
 )
-from ansible_collections.calibration.harness.plugins.plugin_utils.processes import (
-    apart,
-    end_with_controller,
-    one_per_cpu,
-)
+from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller, one_per_cpu
 from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
 from ansible import constants as C
@@ -106,11 +102,6 @@ class ActionModule(SutAction):
             document = finished(request.results, request.directory, anew=anew)
             run = outcome(request.results, request.directory, request.host, document)
         return {"changed": True, "exit_code": code, **run}
-
-    def apart(self, work):
-        """Do *work* in a process of its own, with a connection of its own."""
-        self._connection.close()  # one that is not ssh's master does not outlive a fork
-        return apart(work)
 
     def request(self, arguments, preflight):
         """Return what is asked of the SUT. Raises InputError for invalid settings."""

@@ -24,6 +24,7 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.package import
 from ansible_collections.calibration.harness.plugins.plugin_utils.privileges import reason
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import (
     GiveUp,
+    apart,
     backstop,
     children,
     orderly_end,
@@ -262,6 +263,11 @@ class SutAction(CalibrationAction):
         """Connect to the SUT again."""
         with self.question("the connection"):
             self._connection.reset()
+
+    def apart(self, work):
+        """Do *work* in a process of its own, with a connection of its own."""
+        self._connection.close()  # one that is not ssh's master does not outlive a fork
+        return apart(work)
 
     def request_for(self, arguments, **asked):
         """Return the request for the SUT and run that *arguments* name, with what else is *asked*."""
