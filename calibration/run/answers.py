@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runner on a SUT recorded, as records of the run: each answer judged, kept once, in order."""
 
-import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, ValidationError
+from pydantic_core import to_json
 
 from calibration.base.bounds import bounded_parsing
 from calibration.base.errors import CalibrationError, EnvironmentLacksError, SutError
@@ -79,10 +79,12 @@ def read_json(text: str) -> dict[str, Any]:
     try:
         with bounded_parsing(text):
             document = parse_json_sparingly(text, levels=DOCUMENT_LEVELS)
-            json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # it must be writable again
     except MemoryError:
         fault = "it has too many values"
         raise ValueError(fault) from None
+    written = to_json(document)  # it must be writable again: this refuses lone surrogates
+    if b"Infinity" in written and written != to_json(document, inf_nan_mode="null"):  # a text may name it
+        raise ValueError("a number is out of range")
     if not isinstance(document, dict):
         raise ValueError(f"it is a {type(document).__name__}, not an object")  # noqa: TRY004 - the text is wrong
     return document

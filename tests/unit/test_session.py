@@ -306,6 +306,9 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "nested a little": ({"stdout": '{"a":' * 40 + "1" + "}" * 40}, "failed", "nested deeper than 32 levels"),
     "a list": ({"stdout": "[1]"}, "failed", "it is a list, not an object"),
     "lone surrogate": ({"stdout": '{"a": "\\ud800"}'}, "failed", "surrogates not allowed"),
+    "lone surrogate in a name": ({"stdout": '{"\\ud800": 1}'}, "failed", "surrogates not allowed"),
+    "infinite": ({"stdout": '{"status": [-1e999]}'}, "failed", "a number is out of range"),
+    "named infinity": ({"stdout": '{"status": ",Infinity"}'}, "failed", "built from sources None, not 1111"),
     "other sources": ({"stdout": '{"status": "ok"}'}, "failed", "built from sources None, not 1111"),
     "lacking": ({"lacks": "result.points.0.\x1b"}, "failed", r"^the answer has no result\.points\.0\.\\x1b$"),
     "error": (
