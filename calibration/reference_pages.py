@@ -154,7 +154,7 @@ def _command(context: click.Context, parameters: list[click.Parameter]) -> Itera
 
 def run_document() -> Iterator[str]:
     """Yield the fields of the run document and all its models, and the columns of tables."""
-    schemas = {of.__name__: of.row_model().model_json_schema(mode="serialization") for of in with_tables()}
+    schemas = {of.__name__: of.row_model(read=False).model_json_schema(mode="serialization") for of in with_tables()}
     return _models("run", RunDocument, {}, {name: schema["properties"] for name, schema in schemas.items()})
 
 

@@ -107,7 +107,7 @@ class Gridded(Model):
 
     @classmethod
     @cache
-    def row_model(cls, *, read: bool = False) -> type[Model]:
+    def row_model(cls, *, read: bool) -> type[Model]:
         """Return the model of the rows; those of a table that was *read* have numbers instead of estimates."""
         fields: dict[str, Any] = {name: (of, ...) for name, of in cls.axes.items()}
         for name, of in cls.columns.items():

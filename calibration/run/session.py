@@ -194,7 +194,7 @@ class Request:
 def prepare() -> None:
     """Do once what every process forked from this one for a SUT would do."""
     for model in with_tables():
-        model.row_model()
+        model.row_model(read=False)
     for row in chain.from_iterable(kind.metric_rows for kind in registry().values()):
         row.labels("")  # its pattern is compiled once
     complete_models()
