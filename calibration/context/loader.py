@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -359,15 +360,19 @@ def load(root: Path, archive: bytes | None = None) -> Context:
     """
     if archive is None:
         return describe(open_tree(root))
-    if archive not in _newest:
+    digest = sha256(archive).digest()
+    if digest not in newest:
         context = describe(open_tree(root, archive))
-        _newest.clear()
-        _newest[archive] = context
-    return _newest[archive]
+        newest.clear()
+        newest[digest] = context.model_dump_json()
+    return Context.model_validate_json(newest[digest])
 
 
-_newest: dict[bytes, Context] = {}
-"""The newest archive and what it says, whatever its name: the plan and the document of a run need the same."""
+newest: dict[bytes, str] = {}
+"""The hash of the newest archive and what it says: the plan and the document of a run need the same.
+
+A process may take it over from another. It is JSON because objects would be ten times as large.
+"""
 
 
 def describe(tree: Tree) -> Context:

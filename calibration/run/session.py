@@ -36,6 +36,7 @@ from calibration.base.model import UtcTime, complete_models, fault_of, format_ti
 from calibration.base.tuning import not_restored
 from calibration.build import RECORD as BUILD
 from calibration.build import BuiltProbe
+from calibration.context import loader
 from calibration.counters.tables import tables
 from calibration.measurements import registry
 from calibration.measurements.base import Step
@@ -244,6 +245,7 @@ def calibrate(
         if isinstance(begun, _Failed):
             restored = begun.restored
             raise begun.error
+        loader.newest.update(begun.captured)
         collect(request, remote, begun.directory, begun.boot_id, say)
     except CalibrationError as error:
         if isinstance(error, RefusedError) and error.faults:
@@ -260,10 +262,11 @@ def calibrate(
 
 
 class _Begun(NamedTuple):
-    """A run that has begun on a SUT: its directory there, and the SUT's boot."""
+    """A run that has begun on a SUT: its directory there, the SUT's boot, and what its capture says."""
 
     directory: str
     boot_id: str
+    captured: dict[bytes, str]
 
 
 class _Failed(NamedTuple):
@@ -302,7 +305,7 @@ def _hand_over(
             raise
     except CalibrationError as error:
         return _Failed(error, restored)
-    return _Begun(prepared.directory, prepared.boot_id)
+    return _Begun(prepared.directory, prepared.boot_id, loader.newest)
 
 
 def _ending(request: Request, error: CalibrationError) -> str:

@@ -19,6 +19,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,7 @@ from calibration.base.commandline import cleanup_command
 from calibration.base.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.base.tuning import Unrestored, read_changes
 from calibration.build import BuiltProbe
+from calibration.context import loader
 from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
 from calibration.preflight.checks import Check
@@ -33,6 +35,7 @@ from calibration.report.summary import outcome
 from calibration.results.model import Limit, MlcProgram, ProbeBuild, RunDocument
 from calibration.run import remote, session
 from calibration.run.answers import CANCELLED
+from calibration.run.assemble import assemble
 from calibration.run.attempts import mlc_commands, outstanding, record_probe
 from calibration.run.lifecycle import begin, no_checks, resume
 from calibration.run.records import (
@@ -50,7 +53,7 @@ from calibration.run.records import (
     records,
 )
 from calibration.run.remote import CHANGE_S, Batch, Found, Prepared, Remote
-from calibration.run.session import KILLED, RESTARTED, Mlc, Request, calibrate, collect, collect_found, end
+from calibration.run.session import KILLED, RESTARTED, Apart, Mlc, Request, T, calibrate, collect, collect_found, end
 from calibration.runner import client
 from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, changed, wait_until
 
@@ -588,7 +591,7 @@ class Controller:
     examine: Any = no_checks
     build: Any = None
 
-    def calibrate(self, *, resumed: bool = False, **changes: Any) -> int:
+    def calibrate(self, *, resumed: bool = False, apart: Apart = session._here, **changes: Any) -> int:
         return calibrate(
             replace(self.request, **changes),
             Remote(self.link, base=str(self.sut.base), lock=self.sut.lock, interpreter=self.sut.python),
@@ -597,6 +600,7 @@ class Controller:
             say=lambda text, _: self.said.append(text),
             planned=lambda _: None,
             resumed=resumed,
+            apart=apart,
         )
 
     def outcomes(self) -> set[str]:
@@ -631,6 +635,21 @@ def test_a_link_that_is_lost_for_a_while_costs_nothing(controller: Controller, t
     assert kept(controller.request, NoteRecord) == []
     assert controller.sut.settings() == before
     wait_until(lambda: controller.sut.left() == [])
+
+
+def test_a_capture_that_was_read_apart_is_not_read_again(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apart(work: Callable[[], T]) -> T:
+        with monkeypatch.context() as other:
+            other.setattr(loader, "newest", {})
+            return work()
+
+    (tmp_path / "go").touch()
+    monkeypatch.setattr(loader, "newest", {})
+    assert controller.calibrate(apart=apart) == GOOD
+    monkeypatch.setattr(loader, "describe", Mock(side_effect=AssertionError("read again")))
+    assert assemble(controller.request.directory, now=NOW).context is not None
 
 
 def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller, tmp_path: Path) -> None:

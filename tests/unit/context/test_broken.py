@@ -7,7 +7,6 @@ import os
 import re
 import tarfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -261,12 +260,3 @@ def test_command_rejects_other_paths(tmp_path):
     result = CliRunner().invoke(context_command, [str(tmp_path / "nowhere")])
     assert isinstance(result.exception, ContextError)
     assert result.exception.exit_code == 2
-
-
-def test_an_archive_is_read_once_whatever_it_is_called():
-    content = (FIXTURES / "x86_64-two-nodes-smt.tar.gz").read_bytes()
-    found = load(Path("context.tar.gz"), content)
-    assert load(Path("results/context.tar.gz"), bytes(bytearray(content))) is found
-    other = load(Path("context.tar.gz"), (FIXTURES / "aarch64-four-nodes.tar.gz").read_bytes())
-    assert other != found
-    assert load(Path("context.tar.gz"), content) == found

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from calibration.commands.context import summary
+from calibration.context import loader
 from calibration.context.confinement import limits
-from calibration.context.loader import load, to_contract
+from calibration.context.loader import describe, load, to_contract
 from calibration.context.model import Context
+from calibration.context.tree import Tree
 from tests.captures import captured
 from tests.unit.context.conftest import FIXTURES
 
@@ -39,12 +41,18 @@ def test_capture_gives_the_expected_document(expected):
     assert document == json.loads(expected.read_text())
 
 
-def test_only_the_newest_capture_is_kept():
+def test_only_the_newest_capture_is_kept(monkeypatch: pytest.MonkeyPatch):
+    described: list[Path] = []
+    monkeypatch.setattr(loader, "newest", {})
+    monkeypatch.setattr(loader, "describe", lambda tree: described.append(tree.root) or describe(tree))
     one, other = (path.read_bytes() for path in ARCHIVES[:2])
     context = load(ARCHIVES[0], one)
-    assert load(Path("another name"), one) is context
+    assert context == describe(Tree(ARCHIVES[0]))
+    assert load(Path("another name"), one) == context
     load(ARCHIVES[1], other)
-    assert load(ARCHIVES[0], one) is not context
+    assert load(ARCHIVES[0], one) == context
+    assert described == [ARCHIVES[0], ARCHIVES[1], ARCHIVES[0]]
+    assert len(loader.newest) == 1
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
