@@ -13,7 +13,7 @@ from typing import Any
 
 from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import SEARCH_SUFFIX, Step
-from calibration.measurements.traffic import read_group
+from calibration.measurements.traffic import group_text, read_group, read_sizes
 from calibration.measurements.traffic_shape import CACHE_SUFFIX
 from calibration.sutprobe.tracing import Traced
 from tests.report.traced import cause, view
@@ -341,8 +341,8 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
         numbered = [(groups[number % len(groups)], point) for number, point in enumerate(points)]
     found = []
     for group, point in numbered:
-        text, _, size = group.partition(":")
-        parts = read_group(text)
+        parts = read_group(group)
+        text = group_text(parts)
         cpus = [cpu for part in parts for cpu in part.cpus]
         placements = [
             {**placement, "per_thread_mb_s": placement["per_thread_mb_s"][:1] * len(cpus)}
@@ -350,8 +350,8 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
         ]
         nodes = [part.node for part in parts]
         shape = {"group": text, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
-        if size:
-            shape["buffer_bytes"] = int(size)
+        if sizes := read_sizes(group):
+            shape["buffer_bytes"] = max(sizes)
         found.append({**point, **shape, "placements": placements})
     document["parameters"]["group"] = groups
     document["result"]["points"] = found

@@ -270,10 +270,14 @@ class Sut:
             set(domain) <= set(self.siblings(domain[0])) for domain in self.context.topology.last_level_cache_domains
         )
 
-    def fewest_per_llc(self, cpus: Iterable[int]) -> int:
-        """Return the smallest number of *cpus* that share a last-level cache; 1 if the kernel does not report it."""
-        shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
-        return 1 if None in shared else min(shared.values(), default=1)
+    def fewest_per_llc(self, cpus: Iterable[int], running: Iterable[int] = ()) -> int:
+        """Return the fewest CPUs that share a last-level cache of *cpus*; 1 if the kernel does not report it.
+
+        Counted are *cpus*, and those that are *running* beside them.
+        """
+        own = {self._caches.get(cpu) for cpu in cpus}
+        shared = Counter(self._caches.get(cpu) for cpu in {*cpus, *running})
+        return 1 if None in own else min((shared[cache] for cache in own), default=1)
 
 
 def cpus_without_node(context: Context) -> frozenset[int]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -139,11 +140,11 @@ class CountedTrafficSettings(TrafficSettings):
 
 
 class Run(NamedTuple):
-    """One point of a step: threads on ``parts``, with buffers of ``size_bytes`` for ``mix``."""
+    """One point of a step: threads on ``parts``, with buffers of ``size_bytes`` for ``mix``, or of a size per part."""
 
     parts: Sequence["Part"]
     mix: Mix
-    size_bytes: int
+    size_bytes: int | Sequence[int]
 
     @property
     def threads(self) -> dict[int, int]:
@@ -158,11 +159,13 @@ def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
     """
     buffers: dict[int, list[int]] = {}
     for run in runs:
-        needed = run.size_bytes * BUFFERS[run.mix]
-        for node, threads in run.threads.items():
-            sizes = buffers.setdefault(node, [])
-            sizes += [0] * (threads - len(sizes))
-            sizes[:threads] = [max(size, needed) for size in sizes[:threads]]
+        begun: Counter[int] = Counter()
+        for part, size_bytes in zip(run.parts, by_part(run.parts, run.size_bytes), strict=True):
+            sizes = buffers.setdefault(part.node, [])
+            own = slice(begun[part.node], begun[part.node] + len(part.cpus))
+            sizes += [0] * (own.stop - len(sizes))
+            sizes[own] = [max(size, size_bytes * BUFFERS[run.mix]) for size in sizes[own]]
+            begun[part.node] = own.stop
     return buffers
 
 
@@ -187,7 +190,9 @@ def fill_s(runs: Sequence[Run]) -> float:
 def run_s(run: Run) -> float:
     """Return the cost in s of *run* besides its windows, including verification of what it wrote."""
     threads = run.threads
-    proof_s = run.size_bytes * max(1 / THREAD_PROVE_BYTES_PER_S, max(threads.values()) / NODE_PROVE_BYTES_PER_S)
+    proof_s = max(by_part(run.parts, run.size_bytes)) * max(
+        1 / THREAD_PROVE_BYTES_PER_S, max(threads.values()) / NODE_PROVE_BYTES_PER_S
+    )
     return RUN_S + RUN_THREAD_S * sum(threads.values()) + (proof_s if run.mix in WRITTEN else 0)
 
 
@@ -244,16 +249,29 @@ def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
     return {node: sum(counts) for node, counts in grouped((part.node, len(part.cpus)) for part in parts).items()}
 
 
-def group_text(parts: Sequence[Part], size_bytes: int | None = None) -> str:
-    """Return sutprobe's name for threads that run together, with an optional buffer size."""
-    return "+".join(map(str, parts)) + ("" if size_bytes is None else f":{size_bytes}")
+def by_part(parts: Sequence[Part], size_bytes: int | Sequence[int]) -> Sequence[int]:
+    """Return the buffer size of each of *parts*, which *size_bytes* has for all of them or for each."""
+    return [size_bytes] * len(parts) if isinstance(size_bytes, int) else size_bytes
+
+
+def group_text(parts: Sequence[Part], size_bytes: int | Sequence[int] | None = None) -> str:
+    """Return sutprobe's name for threads that run together, with an optional buffer size for all parts or for each."""
+    if size_bytes is None:
+        return "+".join(map(str, parts))
+    return "+".join(f"{part}:{size}" for part, size in zip(parts, by_part(parts, size_bytes), strict=True))
+
+
+def read_sizes(text: str) -> list[int]:
+    """Return the buffer sizes in *text*, made by ``group_text``; none if not every part has one."""
+    sizes = [size for _, _, size in (stream.partition(":") for stream in text.split("+"))]
+    return list(map(int, sizes)) if all(sizes) else []
 
 
 def read_group(text: str) -> list[Part]:
     """Return the parts of *text*, made by ``group_text``. Raises ``InputError`` for any other text."""
     parts = []
-    for stream in text.partition(":")[0].split("+"):
-        cpus, _, node = stream.partition("@")
+    for stream in text.split("+"):
+        cpus, _, node = stream.partition(":")[0].partition("@")
         try:
             parts.append(Part(parse_cpulist(cpus), int(node)))
         except ValueError as error:
@@ -282,7 +300,7 @@ def buffer_bytes(sut: Sut, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
 def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Iterable[Mix]) -> int:
     """Return the same for the threads of any of *groups*."""
     buffers = max(BUFFERS[mix] for mix in mixes)
-    wanted = max(memory_bound_thread_bytes(sut, parts) for parts in groups)
+    wanted = max(size for parts in groups for size in memory_bound_thread_bytes(sut, parts))
     return min(
         capped_bytes(sut, node, wanted, buffers=count * buffers)
         for parts in groups
@@ -290,48 +308,64 @@ def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Itera
     )
 
 
-def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Sequence[Mix]) -> list[int]:
-    """Return the buffer size per thread of each of *groups*, which share the buffers of a placement.
+def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Sequence[Mix]) -> list[list[int]]:
+    """Return the buffer size per thread of each part of each of *groups*, which share the buffers of a placement.
 
     Few threads have larger buffers than many. If a node has no room for everyone's largest, all are limited to what
     fits.
     """
-    sizes = [buffer_bytes(sut, parts, mixes) for parts in groups]
-    runs = [Run(parts, max(mixes, key=buffers_of), size) for parts, size in zip(groups, sizes, strict=True)]
+    mix = max(mixes, key=buffers_of)
+    sizes = []
+    for parts in groups:
+        threads, wanted = threads_by_node(parts), memory_bound_thread_bytes(sut, parts)
+        sizes.append(
+            [
+                capped_bytes(sut, part.node, size, buffers=threads[part.node] * BUFFERS[mix])
+                for part, size in zip(parts, wanted, strict=True)
+            ]
+        )
+    runs = [Run(parts, mix, own) for parts, own in zip(groups, sizes, strict=True)]
     for node, needed in buffers_by_node(runs).items():
         usable = sut.usable_bytes(node)
         if usable is not None and sum(needed) > usable:
-            return [min(size, common_buffer_bytes(sut, groups, mixes)) for size in sizes]
+            common = common_buffer_bytes(sut, groups, mixes)
+            return [[min(size, common) for size in own] for own in sizes]
     return sizes
 
 
-def held_by_node(groups: Iterable[tuple[Sequence[Part], int]]) -> dict[int, int]:
+def held_by_node(groups: Iterable[tuple[Sequence[Part], int | Sequence[int]]]) -> dict[int, int]:
     """Return by node the least memory that any of *groups*, with buffers of so many bytes per thread, reads there."""
     held = grouped(
-        (node, threads * size_bytes) for parts, size_bytes in groups for node, threads in threads_by_node(parts).items()
+        item
+        for parts, size_bytes in groups
+        for item in grouped(
+            (part.node, len(part.cpus) * size) for part, size in zip(parts, by_part(parts, size_bytes), strict=True)
+        ).items()
     )
-    return {node: min(sizes) for node, sizes in held.items()}
+    return {node: min(map(sum, sizes)) for node, sizes in held.items()}
 
 
-def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
-    """Return the least buffer size in bytes at which each thread of *parts* reads from memory.
+def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> list[int]:
+    """Return the least buffer size in bytes at which the threads of each of *parts* read from memory.
 
     As small as possible, because filling takes time: the threads that share a last-level cache together hold
     ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. If no shared cache is
     reported, the threads of a node together hold enough for an unreported one. Beyond a memory-side cache if the node
     has room for that, and filling it takes no longer than ``LARGEST_TRAFFIC_BYTES`` do.
     """
-    beyond = [
-        -(-beyond_bytes // threads)
-        for node, threads in threads_by_node(parts).items()
-        if (beyond_bytes := sut.beyond_side_cache_bytes(node)) <= LARGEST_TRAFFIC_BYTES
-        if (usable := sut.usable_bytes(node)) is None or beyond_bytes <= usable
-    ]
+    threads = threads_by_node(parts)
     cpus = [cpu for part in parts for cpu in part.cpus]
-    llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(cpus)
-    if sut.llc_is_private:
-        llc, sharers = max(llc, ASSUMED_LLC_BYTES), min(threads_by_node(parts).values())
-    return max(LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes), *beyond, 0)
+    sizes = []
+    for part in parts:
+        llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(part.cpus, cpus)
+        if sut.llc_is_private:
+            llc, sharers = max(llc, ASSUMED_LLC_BYTES), threads[part.node]
+        size, beyond_bytes = LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes), sut.beyond_side_cache_bytes(part.node)
+        usable = sut.usable_bytes(part.node)
+        if beyond_bytes <= LARGEST_TRAFFIC_BYTES and (usable is None or beyond_bytes <= usable):
+            size = max(size, -(-beyond_bytes // threads[part.node]))
+        sizes.append(size)
+    return sizes
 
 
 class TrafficDeclaration(Declaration[S, V]):
@@ -342,7 +376,7 @@ class TrafficDeclaration(Declaration[S, V]):
         title: str,
         groups: Sequence[Sequence[Part]],
         mixes: Sequence[Mix],
-        buffer_bytes: int | Sequence[int],
+        buffer_bytes: int | tuple[int, ...] | Sequence[int | Sequence[int]],
         options: Mapping[str, Any],
         *,
         cost: Callable[[Sequence[Run]], float],
@@ -351,24 +385,26 @@ class TrafficDeclaration(Declaration[S, V]):
     ) -> Step:
         """Return the step that runs each of *mixes* on each of *groups*, with buffers of *buffer_bytes* per thread.
 
-        A list has one size for each group, a tuple several for all of them. *cost* is the expected time of these runs.
-        Other parameters as for ``step``.
+        A list has a size for each group or for each of its parts, a tuple several for all groups. *cost* is the
+        expected time of these runs. Other parameters as for ``step``.
         """
-        sizes = (buffer_bytes,) if isinstance(buffer_bytes, int) else tuple(buffer_bytes)
         own = buffer_bytes if isinstance(buffer_bytes, list) else [None] * len(groups)
+        common = (buffer_bytes,) if isinstance(buffer_bytes, int) else tuple(buffer_bytes)
         runs = [
             Run(parts, mix, size)
-            for parts, only in zip(groups, own, strict=True)
-            for size in (sizes if only is None else (only,))
+            for parts, sizes in zip(groups, own, strict=True)
+            for size in (common if sizes is None else (sizes,))
             for mix in mixes
         ]
         return self.step(
             title,
             "bandwidth",
             {
-                "group": [group_text(parts, size) for parts, size in zip(groups, own, strict=True)],
+                "group": [group_text(parts, sizes) for parts, sizes in zip(groups, own, strict=True)],
                 "mix": ",".join(mixes),
-                "buffer-bytes": max(sizes) if isinstance(buffer_bytes, list) else ",".join(map(str, sizes)),
+                "buffer-bytes": max(size for run in runs for size in by_part(run.parts, run.size_bytes))
+                if isinstance(buffer_bytes, list)
+                else ",".join(map(str, common)),
                 **options,
             },
             cpus=sorted({cpu for parts in groups for part in parts for cpu in part.cpus}),

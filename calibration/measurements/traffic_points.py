@@ -14,7 +14,7 @@ from calibration.measurements.evidence import Missing, estimate_of, evidence_fla
 from calibration.measurements.platform import Setting
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut, size_flags
-from calibration.measurements.traffic import held_by_node, read_group
+from calibration.measurements.traffic import group_text, held_by_node, read_group, read_sizes
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
@@ -99,11 +99,15 @@ def traffic_flags(
     sut: Sut, document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
 ) -> Iterator[Flag]:
     """Yield the flags from *document* for *points*, and those of their values."""
-    yield from size_flags(
-        sut,
-        min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points),
-        held_by_node((read_group(point.group), point.buffer_bytes) for point in points),
+    own = {group_text(read_group(word)): read_sizes(word) for word in document.parameters["group"]}
+    groups = [(point, read_group(point.group)) for point in points]
+    sized = [(point, parts, own.get(group_text(parts)) or [point.buffer_bytes] * len(parts)) for point, parts in groups]
+    together = min(
+        size * sut.fewest_per_llc(part.cpus, point.cpus)
+        for point, parts, sizes in sized
+        for part, size in zip(parts, sizes, strict=True)
     )
+    yield from size_flags(sut, together, held_by_node((parts, sizes) for _, parts, sizes in sized))
     yield from evidence_flags(document, points)
     counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
     yield from counted_flags(counted)

@@ -46,9 +46,9 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	OPTION_ROW_REPEATED("--group", &options.groups, "CPULIST@NODE[+CPULIST@NODE...][:B]",
+	OPTION_ROW_REPEATED("--group", &options.groups, "CPULIST@NODE[:B][+CPULIST@NODE[:B]...]",
 	                    "one thread per CPU, its buffers on that node; the parts of a group run together, groups one "
-	                    "after another; :B: the size of its arrays in place of --buffer-bytes"),
+	                    "after another; :B: the size of a part's arrays in place of --buffer-bytes"),
 	OPTION_ROW_WORDS("--mix", &options.mixes, LOAD_MIX_CHOICES, NULL, "traffic"),
 	/* From one page, so that every cache level can be measured as memory is. */
 	OPTION_ROW_LIST("--buffer-bytes", &options.buffer_bytes, "B[,B...]", NULL, 4096, BUFFER_BYTES_MAX,
@@ -139,7 +139,6 @@ struct search {
 
 static struct {
 	struct generator generator;
-	size_t *group_bytes;      /* of each group's arrays; 0: those of --buffer-bytes */
 	struct candidates *mixes; /* in the order of --mix */
 	struct search *searches;
 	size_t search_count;
@@ -150,26 +149,13 @@ static struct {
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
-/* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
-static bool parse_group(const char *word, size_t *bytes, struct error *error)
+/* --buffer-bytes says nothing to a group whose parts all have a size. */
+static size_t sizes_of(const struct group *group)
 {
-	char *text = allocate_text(word, strlen(word)), *size = text;
-	(void)text_cut(&size, ':');
-	uint64_t value = 0;
-	bool good = !size ||
-	            (options_u64(size, &value) && value >= 4096 && value <= BUFFER_BYTES_MAX && value % 4096 == 0) ||
-	            error_set(error, ERROR_USAGE,
-	                      "--group: not CPULIST@NODE[+CPULIST@NODE...][:B] with a multiple of 4096 up to %llu: '%s'",
-	                      BUFFER_BYTES_MAX, word);
-	*bytes = value;
-	good = good && generator_parse_group(&results.generator, text, error);
-	free(text);
-	return good;
-}
-
-static size_t sizes_of(size_t group)
-{
-	return results.group_bytes[group] ? 1 : options.buffer_bytes.count;
+	for (size_t i = 0; i < group->count; i++)
+		if (!group->bytes[i])
+			return options.buffer_bytes.count;
+	return 1;
 }
 
 static void add_candidate(struct candidates *to, const struct candidate *candidate)
@@ -311,7 +297,7 @@ static bool prepare_only(struct error *error)
 		return error_set(error, ERROR_USAGE, "--only: not with --keep-best");
 	for (size_t i = 0; i < options.groups.count; i++)
 		for (size_t k = 0; k < options.mixes.count; k++)
-			count += sizes_of(i) * settings_of(k);
+			count += sizes_of(&results.generator.groups[i]) * settings_of(k);
 	for (size_t i = 0; i < options.only.count; i++) {
 		uint64_t number = options.only.values[i];
 		if (number >= count || (i > 0 && number <= options.only.values[i - 1]))
@@ -321,20 +307,42 @@ static bool prepare_only(struct error *error)
 	return true;
 }
 
-/* Whether every size, common or of a group, is one that the mixes can have. */
+/* Whether every part's size is one that arrays can have, and those of --buffer-bytes. */
+static bool sizes_good(struct error *error)
+{
+	for (size_t i = 0; i < options.buffer_bytes.count; i++)
+		if (!option_multiple("--buffer-bytes", options.buffer_bytes.values[i], 4096, error))
+			return false;
+	for (size_t g = 0; g < results.generator.group_count; g++)
+		for (size_t i = 0; i < results.generator.groups[g].count; i++) {
+			size_t bytes = results.generator.groups[g].bytes[i];
+			if (bytes % 4096 || bytes > BUFFER_BYTES_MAX)
+				return error_set(error, ERROR_USAGE, "--group: must be a multiple of 4096 up to %llu: '%s'",
+				                 BUFFER_BYTES_MAX, options.groups.words[g]);
+		}
+	return true;
+}
+
+static bool group_sizes_known(enum load_mix mix, const struct group *group, size_t common_bytes, struct error *error)
+{
+	for (size_t i = 0; i < group->count; i++)
+		if (!load_size_known(mix, generator_thread_bytes(group, i, common_bytes), error))
+			return false;
+	return true;
+}
+
+/* Whether every size, common or of a part, is one that the mixes can have. */
 static bool prepare_sizes(struct error *error)
 {
-	const size_t common_sizes = options.buffer_bytes.count;
 	for (size_t k = 0; k < options.mixes.count; k++) {
 		enum load_mix mix = results.mixes[k].list[0].shape.mix;
-		for (size_t i = 0; i < common_sizes + options.groups.count; i++) {
-			bool common_size = i < common_sizes;
-			size_t bytes = common_size ? options.buffer_bytes.values[i] : results.group_bytes[i - common_sizes];
-			if (common_size && !option_multiple("--buffer-bytes", bytes, 4096, error))
+		for (size_t s = 0; s < options.buffer_bytes.count; s++) {
+			size_t common_bytes = options.buffer_bytes.values[s];
+			if (!load_size_known(mix, common_bytes, error))
 				return false;
-			/* 0: a group without a size of its own. */
-			if (bytes && !load_size_known(mix, bytes, error))
-				return false;
+			for (size_t g = 0; g < results.generator.group_count; g++)
+				if (!group_sizes_known(mix, &results.generator.groups[g], common_bytes, error))
+					return false;
 		}
 	}
 	return true;
@@ -342,11 +350,10 @@ static bool prepare_sizes(struct error *error)
 
 static bool prepare(struct error *error)
 {
-	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
 	for (size_t i = 0; i < options.groups.count; i++)
-		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
+		if (!generator_parse_group(&results.generator, options.groups.words[i], true, error))
 			return false;
-	return prepare_candidates(error) && prepare_sizes(error) && prepare_only(error) &&
+	return sizes_good(error) && prepare_candidates(error) && prepare_sizes(error) && prepare_only(error) &&
 	       option_positive("--window-s", common.window_s, error) &&
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
@@ -366,7 +373,7 @@ static void add_point(size_t number, const struct candidate *candidate, uint64_t
 	point->buffer_bytes = search->buffer_bytes;
 	point->wanted = is_search() ? 1 : common.placements;
 	point->placements = allocate(point->wanted, sizeof(*point->placements));
-	generator_need(&results.generator, search->group, generator_thread_bytes(point->shape.mix, search->buffer_bytes));
+	generator_need(&results.generator, search->group, load_mixes[point->shape.mix].arrays, search->buffer_bytes);
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
 }
@@ -707,13 +714,13 @@ static void measure_all(void)
 {
 	uint64_t number = 0;
 	for (size_t i = 0; i < options.groups.count; i++) {
-		size_t own = results.group_bytes[i], sizes = sizes_of(i);
+		size_t sizes = sizes_of(&results.generator.groups[i]);
 		for (size_t k = 0; k < options.mixes.count * sizes; k++) {
 			results.searches = reallocate(results.searches, results.search_count + 1, sizeof(*results.searches));
 			results.searches[results.search_count++] =
 				(struct search){.group = &results.generator.groups[i],
 				                .candidates = &results.mixes[k / sizes],
-				                .buffer_bytes = own ? own : options.buffer_bytes.values[k % sizes],
+				                .buffer_bytes = options.buffer_bytes.values[k % sizes],
 				                .first = number};
 			number += settings_of(k / sizes);
 		}
@@ -746,6 +753,17 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_object_end(json);
 }
 
+/* Of the threads with the largest arrays. */
+static size_t largest_bytes(const struct point *point)
+{
+	size_t largest = 0;
+	for (size_t i = 0; i < point->group->count; i++) {
+		size_t bytes = generator_thread_bytes(point->group, i, point->buffer_bytes);
+		largest = bytes > largest ? bytes : largest;
+	}
+	return largest;
+}
+
 static void point_write(struct json *json, const struct point *point)
 {
 	bool good = point->error.code == ERROR_NONE;
@@ -761,7 +779,7 @@ static void point_write(struct json *json, const struct point *point)
 	json_text(json, "instruction", load_instruction_name(point->shape.instruction));
 	json_text(json, "width", results.generator.width->name);
 	json_u64(json, "delay", point->shape.delay);
-	json_u64(json, "buffer_bytes", point->buffer_bytes);
+	json_u64(json, "buffer_bytes", largest_bytes(point));
 	json_u64(json, "threads", point->group->count);
 	load_accounting_write(json, point->shape.mix);
 	/* A run whose work was not proved is none. */

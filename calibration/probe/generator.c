@@ -253,9 +253,11 @@ bool generator_select(struct generator *generator, const struct group *group, co
 {
 	generator->group = group;
 	generator->shape = *shape;
-	generator->buffer_bytes = buffer_bytes;
-	for (size_t i = 0; i < group->count; i++)
-		generator->threads[group->threads[i]].buffer = &generator->buffers[group->buffers[i]];
+	for (size_t i = 0; i < group->count; i++) {
+		struct generator_thread *thread = &generator->threads[group->threads[i]];
+		thread->buffer = &generator->buffers[group->buffers[i]];
+		thread->buffer_bytes = generator_thread_bytes(group, i, buffer_bytes);
+	}
 	return generator_has(generator, group, error);
 }
 
@@ -273,7 +275,7 @@ static void prepare(struct generator_thread *thread)
 {
 	const struct generator *generator = thread->generator;
 	const struct load_shape *shape = &generator->shape;
-	thread->call = (struct load_call){.stream_bytes = stream_bytes(generator->buffer_bytes, shape->streams),
+	thread->call = (struct load_call){.stream_bytes = stream_bytes(thread->buffer_bytes, shape->streams),
 	                                  .prefetch_bytes = shape->prefetch_bytes,
 	                                  .delay = shape->delay,
 	                                  .streams = shape->streams};

@@ -34,6 +34,7 @@ struct group {
 	char *text;
 	struct cpu_list cpus, nodes;
 	size_t *threads, *buffers;
+	size_t *bytes; /* of each thread's arrays; 0: those of the run */
 	size_t count;
 };
 
@@ -44,6 +45,7 @@ struct generator_thread {
 	struct generator *generator;
 	unsigned cpu;
 	struct buffer *buffer; /* of this run */
+	size_t buffer_bytes;   /* of each array in this run */
 	struct load_call call;
 	uint64_t pass;
 	uint64_t sum;       /* of all words read into the checksum in this run */
@@ -77,7 +79,6 @@ struct generator {
 	/* in a run */
 	const struct group *group;
 	struct load_shape shape;
-	size_t buffer_bytes;
 	load_kernel kernel;
 	_Atomic bool stop;
 	_Atomic size_t arrived;
@@ -90,13 +91,14 @@ struct generator {
 
 /* -- which threads on which buffers (generator_groups.c) -- */
 
-/* Adds the group "0-3@0+4@1"; a usage error where it is not that, or names a CPU twice. Threads and buffers are shared
- * with the groups before: a thread is a CPU's, and the nth thread of a group on a node has the node's nth buffer. */
-bool generator_parse_group(struct generator *generator, const char *text, struct error *error);
-/* Makes the buffers of a group as large as `bytes` at least. */
-void generator_need(struct generator *generator, const struct group *group, size_t bytes);
-/* Bytes one thread maps. */
-size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes);
+/* Adds the group "0-3@0+4@1", or "0-3@0:65536+4@1" where a part may say how large its threads' arrays are; a usage error
+ * where it is not that, or names a CPU twice. Threads and buffers are shared with the groups before: a thread is a CPU's, and
+ * the nth thread of a group on a node has the node's nth buffer. */
+bool generator_parse_group(struct generator *generator, const char *text, bool sized, struct error *error);
+/* Makes the buffers of a group large enough for so many arrays of `buffer_bytes`, or of what their part says. */
+void generator_need(struct generator *generator, const struct group *group, unsigned arrays, size_t buffer_bytes);
+/* How large the arrays of the group's nth thread are in a run with `buffer_bytes`. */
+size_t generator_thread_bytes(const struct group *group, size_t thread, size_t buffer_bytes);
 /* Where the kth array of a thread begins. */
 unsigned char *generator_array(const struct generator_thread *thread, unsigned k);
 /* Adds what buffers and threads take, and the logs of runs of so many seconds. */

@@ -5,20 +5,17 @@
 
 #include "allocate.h"
 #include "generator.h"
+#include "options.h"
 #include "place.h"
+#include "text.h"
 
 /* Log entries per second and to begin with: chunks shrink below their usual length only for an instant. */
 #define LOG_PER_SECOND 8000
 #define LOG_EXTRA 4096
 
-size_t generator_thread_bytes(enum load_mix mix, size_t buffer_bytes)
-{
-	return load_mixes[mix].arrays * (buffer_bytes + LOAD_ARRAY_SKEW_BYTES);
-}
-
 unsigned char *generator_array(const struct generator_thread *thread, unsigned k)
 {
-	size_t apart = thread->generator->buffer_bytes + LOAD_ARRAY_SKEW_BYTES;
+	size_t apart = thread->buffer_bytes + LOAD_ARRAY_SKEW_BYTES;
 	return thread->buffer->region.start + k * apart / LOAD_LINE_BYTES * LOAD_LINE_BYTES;
 }
 
@@ -44,47 +41,67 @@ static size_t buffer_of(struct generator *generator, unsigned node, size_t numbe
 	return generator->buffer_count++;
 }
 
-static void group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node)
+static void group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node, size_t bytes)
 {
 	size_t before = 0, number = group->count++;
 	for (size_t i = 0; i < number; i++)
 		before += generator->buffers[group->buffers[i]].node == node;
 	group->threads = reallocate(group->threads, group->count, sizeof(*group->threads));
 	group->buffers = reallocate(group->buffers, group->count, sizeof(*group->buffers));
+	group->bytes = reallocate(group->bytes, group->count, sizeof(*group->bytes));
 	group->threads[number] = thread_of(generator, cpu);
 	group->buffers[number] = buffer_of(generator, node, before);
+	group->bytes[number] = bytes;
 	cpu_list_add(&group->cpus, cpu);
 	cpu_list_add(&group->nodes, node);
 }
 
-bool generator_parse_group(struct generator *generator, const char *text, struct error *error)
+/* Cuts the size off "0-3@0:65536"; 0 where there is none. */
+static bool cut_size(char *part, uint64_t *bytes)
+{
+	char *size = part;
+	*bytes = 0;
+	(void)text_cut(&size, ':');
+	return !size || (options_u64(size, bytes) && *bytes > 0);
+}
+
+bool generator_parse_group(struct generator *generator, const char *text, bool sized, struct error *error)
 {
 	generator->groups = reallocate(generator->groups, generator->group_count + 1, sizeof(*generator->groups));
 	struct group *group = &generator->groups[generator->group_count++];
 	*group = (struct group){.text = allocate_text(text, strlen(text))};
+	char *plain = group->text, *rest = allocate_text(text, strlen(text)), *left = rest;
 	bool good = true;
-	for (size_t length; good; text += length + 1) {
+	for (char *part = text_cut(&left, '+'); good && part; part = text_cut(&left, '+')) {
 		struct cpu_list cpus = {0};
 		unsigned node;
-		length = strcspn(text, "+");
-		good = place_parse_list(text, length, &cpus, &node, error);
+		uint64_t bytes = 0;
+		good = (!sized || cut_size(part, &bytes) ||
+		        error_set(error, ERROR_USAGE, "not CPUS@NODE:BYTES such as 0-3@0:65536: '%s'", text)) &&
+		       place_parse_list(part, strlen(part), &cpus, &node, error);
 		for (size_t i = 0; good && i < cpus.count; i++) {
 			good = !cpu_list_has(&group->cpus, cpus.cpus[i]) ||
-			       error_set(error, ERROR_USAGE, "CPU %u is twice in the group '%s'", cpus.cpus[i], group->text);
+			       error_set(error, ERROR_USAGE, "CPU %u is twice in the group '%s'", cpus.cpus[i], text);
 			if (good)
-				group_add(generator, group, cpus.cpus[i], node);
+				group_add(generator, group, cpus.cpus[i], node, bytes);
 		}
 		cpu_list_free(&cpus);
-		if (text[length] == '\0')
-			break;
+		plain += sprintf(plain, "%s%s", plain == group->text ? "" : "+", part);
 	}
+	free(rest);
 	return good;
 }
 
-void generator_need(struct generator *generator, const struct group *group, size_t bytes)
+size_t generator_thread_bytes(const struct group *group, size_t thread, size_t buffer_bytes)
+{
+	return group->bytes[thread] ? group->bytes[thread] : buffer_bytes;
+}
+
+void generator_need(struct generator *generator, const struct group *group, unsigned arrays, size_t buffer_bytes)
 {
 	for (size_t i = 0; i < group->count; i++) {
 		struct buffer *buffer = &generator->buffers[group->buffers[i]];
+		size_t bytes = arrays * (generator_thread_bytes(group, i, buffer_bytes) + LOAD_ARRAY_SKEW_BYTES);
 		buffer->bytes = bytes > buffer->bytes ? bytes : buffer->bytes;
 	}
 }

@@ -290,7 +290,7 @@ static bool prepare(struct error *error)
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
 	if (options.share_percents.count && !options.choose)
 		return error_set(error, ERROR_USAGE, "--share-percent: only with --choose");
-	if (!generator_parse_group(&sweep.generator, options.load, error))
+	if (!generator_parse_group(&sweep.generator, options.load, false, error))
 		return false;
 	const struct group *group = &sweep.generator.groups[0];
 	for (size_t i = 0; i < group->cpus.count; i++)
@@ -392,8 +392,7 @@ static bool set_up(struct error *error)
 			sweep.zero[i].ticks[m] = allocate(common.windows * common.placements, sizeof(double));
 	for (size_t i = 0; i < delays; i++)
 		sweep.points[i].placements = allocate(common.placements, sizeof(struct placement));
-	generator_need(generator, &generator->groups[0],
-	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
+	generator_need(generator, &generator->groups[0], load_mixes[generator->shape.mix].arrays, options.buffer_bytes);
 	generator->page_kind = page_kind_of(common.pages);
 	generator->width = load_width_find(common.width, error);
 	generator->watched = &sweep.cpus;

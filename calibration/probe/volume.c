@@ -66,7 +66,7 @@ static struct {
 static bool prepare(struct error *error)
 {
 	return option_multiple("--array-bytes", options.array_bytes, 4096, error) &&
-	       generator_parse_group(&volume.generator, options.group, error) &&
+	       generator_parse_group(&volume.generator, options.group, false, error) &&
 	       common_parse(false, &volume.generator.sampled, &volume.generator.pmu, error);
 }
 
@@ -283,7 +283,7 @@ static bool set_up(struct error *error)
 	volume.parts = allocate(generator->count, sizeof(*volume.parts));
 	volume.repeats = allocate(options.repeats, sizeof(*volume.repeats));
 	supervise_avoid(&group->cpus);
-	generator_need(generator, group, ARRAYS * (options.array_bytes + LOAD_ARRAY_SKEW_BYTES));
+	generator_need(generator, group, ARRAYS, options.array_bytes);
 	generator_demand(generator, 0, &demand);
 	snapshots_demand(&group->cpus, 2 * options.repeats, &demand);
 	demand_document(&demand, options.repeats * EVIDENCE_NUMBERS);

@@ -92,6 +92,19 @@ def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Pro
     assert len(seeds) == 1, "points had placements of their own"
 
 
+def test_parts_of_a_group_have_arrays_of_their_own_size(native: Path, probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    group = f"{cpus[0]}@0:{16 * MIB}+{cpus[1]}@0:{MIB}"
+    command = ("bandwidth", "--mix", "reads,1:1", "--pages", "base", "--buffer-bytes", "65536", "--placements", "1")
+    done = probe(*command, *SHORT, "--group", group)
+    assert done.code == 0, done.stderr
+    for point in read_result(read_document(done.document), BandwidthResult).points:
+        assert (point.group, point.buffer_bytes) == (f"{cpus[0]}@0+{cpus[1]}@0", 16 * MIB)
+        assert point.checked
+    pages = 17 * MIB // 4096
+    assert pages <= faults(native, *command, *SHORT, "--group", group) < 1.5 * pages
+
+
 def test_a_search_looks_at_extras_beside_the_best_and_chooses_one(probe: Probe, cpus: list[int]) -> None:
     command = (
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,1:1,write_nt", "--buffer-bytes", "65536", "--streams",

@@ -7,10 +7,11 @@ import pytest
 
 from calibration.context.model import Context
 from calibration.measurements import declaration
+from calibration.measurements.bandwidth_scaling import cpus_by_count, parts_of
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.neighbourhood import Neighbourhood
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
-from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
+from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s, shared_buffer_bytes
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan, plan_text
 from tests.unit.machines import MACHINES, MIB
@@ -38,6 +39,18 @@ def test_single_thread_has_the_whole_last_level_cache() -> None:
     assert buffer_bytes(sut, [all_cpus(sut)[0]], ("reads",)) == 4 * 32 * MIB // 16
     alone = all_cpus(sut)[0]._replace(cpus=(0,))
     assert buffer_bytes(sut, [alone], ("reads",)) == 4 * 32 * MIB
+
+
+@each_machine
+def test_few_threads_on_one_cache_do_not_enlarge_the_buffers_of_others(machine: Context) -> None:
+    sut = Sut(machine)
+    groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, "fill")]
+    for parts, sizes in zip(groups, shared_buffer_bytes(sut, groups, ("reads",)), strict=True):
+        for part, size in zip(parts, sizes, strict=True):
+            alone = buffer_bytes(sut, [part], ("reads",))
+            assert size <= alone if sut.llc_is_private or len(parts) == 1 else size == alone
+            together = len(part.cpus) if sut.llc_is_private else sut.fewest_per_llc(part.cpus)
+            assert size * together >= LLC_MULTIPLE * (ASSUMED_LLC_BYTES if sut.llc_is_private else sut.llc_bytes or 0)
 
 
 PLANS_S = {

@@ -29,6 +29,7 @@ from calibration.measurements.traffic import (
     fill_s,
     group_text,
     read_group,
+    read_sizes,
     run_s,
     shape_options,
 )
@@ -231,7 +232,9 @@ def test_ladder_sizes_are_unique_and_fit_memory() -> None:
 
 def test_group_text_round_trips() -> None:
     parts = [Part((0, 1, 4), 0), Part((8,), 1)]
-    assert read_group(group_text(parts)) == parts
+    for size_bytes, sizes in ((None, []), (4096, [4096, 4096]), ([4096, 8192], [4096, 8192])):
+        assert read_group(group_text(parts, size_bytes)) == parts
+        assert read_sizes(group_text(parts, size_bytes)) == sizes
     for wrong in ("0-1", "a@0", "0@b", ""):
         with pytest.raises(InputError, match="not a group"):
             read_group(wrong)

@@ -256,8 +256,8 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(
         ("gates.night.read_night", "counters.tables.parse_table", "judge.candidates.read_calibration",
          "judge.comparison.read_compared", "judge.trend.read_trend", "measurements.traffic.read_group",
-         "quick.checks.read_checks", "judge.night.read_nights", "results.documents.read_reference",
-         "results.index.read_history"), IN_PROJECT),
+         "measurements.traffic.read_sizes", "quick.checks.read_checks", "judge.night.read_nights",
+         "results.documents.read_reference", "results.index.read_history"), IN_PROJECT),
     **dict.fromkeys(
         ("gates.live.read_inventory", "formats.csit_topology.name_of_testbed", "formats.throughput.read_throughput",
          "judge.limits.read_limits", "judge.baseline_files.read_baseline_file", "judge.entries.read_entries",

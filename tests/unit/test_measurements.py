@@ -28,7 +28,7 @@ from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Table
-from calibration.measurements.traffic import read_group
+from calibration.measurements.traffic import group_text, read_group
 from calibration.results.plain import metrics_of
 from tests.captures import captured
 from tests.recorded import MEASURED, read, read_whole
@@ -310,6 +310,11 @@ def test_buffers_of_threads_that_share_a_cache_count_together(mib: int, *, small
     raw = read("peak_injection_bandwidth")
     for point in points(raw):
         point["buffer_bytes"] = mib << 20  # of two threads, beside 16 MiB of last-level cache
+    assert ("BUFFER_TOO_SMALL" in codes(one("peak_injection_bandwidth", raw))) is small
+    (group,) = {point["group"] for point in points(raw)}
+    for point in points(raw):
+        point["buffer_bytes"] = 64 << 20
+    raw["parameters"]["group"] = [group_text(read_group(group), mib << 20)]
     assert ("BUFFER_TOO_SMALL" in codes(one("peak_injection_bandwidth", raw))) is small
 
 
@@ -944,7 +949,7 @@ def test_cpus_of_both_orders_run_once_and_are_in_both_curves() -> None:
     fill, spread = ([tuple(sorted(cpus)) for cpus in cpus_by_count(sut, order)] for order in ("fill", "spread"))
     (step,) = declaration("bandwidth_scaling").steps(sut, ScalingSettings())
     assert isinstance(step, Step)
-    groups = [before_size.partition(":")[0] for word, before_size in pairwise(step.argv) if word == "--group"]
+    groups = [group_text(read_group(text)) for word, text in pairwise(step.argv) if word == "--group"]
     run = [tuple(cpu for part in read_group(group) for cpu in part.cpus) for group in groups]
     assert sorted(map(sorted, run)) == sorted(map(list, {*fill, *spread}))
     assert len(run) < len(fill) + len(spread)

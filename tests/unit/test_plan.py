@@ -73,8 +73,8 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
             assert where <= nodes
             assert size is None or size > 0
         for name in ("probe", "group", "load", "load-group"):
-            for part in (part for text in options(step, name) for part in text.partition(":")[0].split("+")):
-                cpus, _, node = part.partition("@")
+            for part in (part for text in options(step, name) for part in text.split("+")):
+                cpus, _, node = part.partition(":")[0].partition("@")
                 assert cpus_of(cpus) <= set(machine.online_cpus)
                 assert int(node) in nodes
         for writer, reader, home, state in map(transfer, options(step, "pair")):
@@ -94,15 +94,15 @@ def test_plan_keeps_half_of_each_nodes_memory_free(machine: Context, profile: st
         arrays = max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
         wanted: dict[int, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
         for group in options(step, "group") or options(step, "load"):
-            parts, _, own = group.partition(":")
-            threads: dict[int, int] = {}
-            for part in parts.split("+"):
-                cpus, _, node = part.partition("@")
-                threads[int(node)] = threads.get(int(node), 0) + len(cpus_of(cpus))
-            for node_id, count in threads.items():
-                buffers = wanted.setdefault(node_id, [])
-                buffers += [0] * (count - len(buffers))
-                buffers[:count] = [max(buffer, arrays * int(own or largest)) for buffer in buffers[:count]]
+            begun: dict[int, int] = {}
+            for part in group.split("+"):
+                place, _, own = part.partition(":")
+                cpus, _, node = place.partition("@")
+                buffers, first = wanted.setdefault(int(node), []), begun.get(int(node), 0)
+                begun[int(node)] = last = first + len(cpus_of(cpus))
+                buffers += [0] * (last - len(buffers))
+                needed = arrays * int(own or largest)
+                buffers[first:last] = [max(buffer, needed) for buffer in buffers[first:last]]
         for node_id, buffers in wanted.items():
             free = machine.node(node_id).free_bytes
             assert free is None or sum(buffers) <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))

@@ -206,6 +206,7 @@ static void generator_free(struct generator *generator)
 		free(group->text);
 		free(group->threads);
 		free(group->buffers);
+		free(group->bytes);
 		cpu_list_free(&group->cpus);
 		cpu_list_free(&group->nodes);
 	}
@@ -248,9 +249,9 @@ bool case_generator(struct error *error)
 		const struct cpu_list *allowed = affinity_allowed();
 		snprintf(group, sizeof(group), allowed->count > 1 ? "%u@0+%u@0" : "%u@0", allowed->cpus[0],
 		         allowed->cpus[allowed->count - 1]);
-		bool good = generator.width && generator_parse_group(&generator, group, error), spoil = i & 1;
+		bool good = generator.width && generator_parse_group(&generator, group, false, error), spoil = i & 1;
 		if (good)
-			generator_need(&generator, generator.groups, generator_thread_bytes(mixes[i / 2], 65536));
+			generator_need(&generator, generator.groups, load_mixes[mixes[i / 2]].arrays, 65536);
 		struct demand demand = {0};
 		generator_demand(&generator, 0.005, &demand);
 		good = good && generator_admit(&generator, &demand, error) && generator_open(&generator, error);
