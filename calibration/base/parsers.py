@@ -133,8 +133,8 @@ def _check_keys(root: yaml.Node | None) -> None:
 def parse_json(content: str | bytes) -> Any:
     """Return *content* as JSON.
 
-    Raises ``ValueError`` if it is not JSON in UTF-8, contains NaN or an infinity, or is nested deeper than 201 levels,
-    the limit of the parser.
+    Raises ``ValueError`` if it is not JSON in UTF-8, contains NaN or Infinity, or is nested deeper than 201 levels, the
+    limit of the parser. A number out of range, such as 1e999, is an infinity: models refuse it.
     """
     return from_json(content, allow_inf_nan=False)
 
