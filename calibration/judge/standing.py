@@ -18,7 +18,7 @@ from calibration.judge.since import Since, changes_since
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import Sut
 from calibration.results.layout import RUN
-from calibration.results.model import RunDocument
+from calibration.results.model import MetricsDocument, RunDocument
 from calibration.results.nights import night_of
 from calibration.results.store import read_run
 
@@ -91,7 +91,7 @@ def standing_in(nights: JudgedNights, document: RunDocument) -> Standing:
     return standing_of(nights, (document.run.testbed, document.run.sut), headlines_of(document))
 
 
-def headlines_of(document: RunDocument) -> tuple[str, ...]:
+def headlines_of(document: RunDocument | MetricsDocument) -> tuple[str, ...]:
     """Return the names of the headline metrics of *document*."""
     return tuple(item.metric.name for item in document.record)
 

@@ -10,7 +10,7 @@ from calibration.report.blocks import Blocks
 from calibration.report.environment import Fact, blocks_of, kind_modules
 from calibration.report.page_charts import Charts
 from calibration.report.sections import SECTIONS
-from calibration.results.model import Imported, RunDocument
+from calibration.results.model import Imported, RunDocument, public_readings
 
 FORMATS: Final = {
     "csit_page": "published calibration page",
@@ -25,7 +25,7 @@ def imported_page(document: RunDocument, imported: Imported, digest: str, charts
     sections: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for section, parts in sections.items():
         for kind in (kind for kind in modules if modules[kind].section == section):
-            if found := [reading for reading in document.public_readings if reading.values.kind == kind]:
+            if found := [reading for reading in public_readings(document) if reading.values.kind == kind]:
                 drawn = [chart for reading in found if (chart := charts.read(reading)) is not None]
                 parts.append({"title": registry()[kind].title, "charts": drawn, "readings": found})
     return blocks_of(
@@ -37,7 +37,7 @@ def imported_page(document: RunDocument, imported: Imported, digest: str, charts
         meanings=INCONSISTENCIES,
         lines=[
             {"metric": metric, "instrument": reading.instrument}
-            for reading in document.public_readings
+            for reading in public_readings(document)
             for metric in reading.values.metrics()
         ],
         provenance=[

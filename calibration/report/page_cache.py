@@ -25,7 +25,7 @@ from calibration.references.library import Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
 from calibration.report.page import Page, render
-from calibration.results.model import Run, RunDocument
+from calibration.results.model import MetricsDocument, Run, RunDocument, public_readings
 from calibration.results.plain import PlainRow, rows
 from calibration.results.store import StoredRun
 
@@ -58,7 +58,7 @@ class Data(Model):
 
     ``csv`` has a line per headline metric. ``public``: the document has no output of other programs that must not be
     published. ``measured_on`` is the day of an import, ``None`` if measured here or unknown. ``headlines`` are its
-    headline metrics by name.
+    headline metrics by name. ``whole``: the whole document is valid, which a page needs.
     """
 
     run: Run
@@ -67,6 +67,7 @@ class Data(Model):
     csv: str
     public: bool
     headlines: tuple[str, ...]
+    whole: bool
 
 
 Kind = TypeVar("Kind", bound=Model)
@@ -96,12 +97,18 @@ def _made(page: Page, root: str) -> Made:
     return Made(figures=pictures, **to_html(page.blocks, page.figures, root, LINKS)._asdict())
 
 
-def data_of(stored: StoredRun) -> Data:
-    """Return the site's data of *stored*. Raises ``InputError`` if it is not a run document."""
-    return _cached(stored.content, Data, lambda: _data(stored.document))
+def data_of(stored: StoredRun, *, whole: bool = True) -> Data:
+    """Return the site's data of *stored*. Raises ``InputError`` if it is not a run document.
+
+    Only what they have of it is read unless the *whole* is to be valid.
+    """
+    data = _cached(stored.content, Data, lambda: _data(stored.document if whole else stored.read_as(MetricsDocument)))
+    if whole and not data.whole:
+        _ = stored.document
+    return data
 
 
-def _data(document: RunDocument) -> Data:
+def _data(document: RunDocument | MetricsDocument) -> Data:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(PlainRow._fields)
@@ -111,8 +118,9 @@ def _data(document: RunDocument) -> Data:
         imported=document.imported is not None,
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
-        public=len(document.readings) == len(document.public_readings),
+        public=len(document.readings) == len(public_readings(document)),
         headlines=headlines_of(document),
+        whole=isinstance(document, RunDocument),
     )
 
 

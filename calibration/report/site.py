@@ -105,8 +105,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
         runs, unreadable = _read(results, directories)
         if one and unreadable:
             raise unreadable[0]
+        suts = {sut: valid for sut, those in _by_sut(runs).items() if (valid := _with_page(those, unreadable))}
         unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
-        suts = _by_sut(runs)
         taken: set[str] = {"index", EXAMPLE.name}
         names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.nights}
         testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=natural)}
@@ -117,15 +117,34 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     return output / FIRST
 
 
-def _read(results: Path, directories: Iterable[Path]) -> tuple[list[Kept], list[InputError]]:
-    """Return the runs in *directories*, and the errors of unreadable ones."""
+def _read(results: Path, directories: Sequence[Path]) -> tuple[list[Kept], list[InputError]]:
+    """Return the runs in *directories*, and the errors of unreadable ones.
+
+    Of those that are not the last of their SUT by name, only the metrics are read.
+    """
+    last = {directory.parent: directory for directory in sorted(directories)}
     runs, errors = [], []
     for directory in directories:
+        whole = directory == last[directory.parent]
         try:
-            runs.append(Kept(results, directory, data_of(_stored(results, directory))))
+            runs.append(Kept(results, directory, data_of(_stored(results, directory), whole=whole)))
         except InputError as error:
             errors.append(error)
     return runs, errors
+
+
+def _with_page(runs: Sequence[Kept], errors: list[InputError]) -> Sequence[Kept]:
+    """Return *runs*, newest first, from the first whose whole document is valid; add the *errors* of those before."""
+    for number, run in enumerate(runs):
+        if run.data.whole:
+            return runs[number:]
+        try:
+            _ = run.stored.document
+        except InputError as error:
+            errors.append(error)
+        else:
+            return runs[number:]
+    return ()
 
 
 def _stored(results: Path, directory: Path) -> StoredRun:

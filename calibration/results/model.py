@@ -342,12 +342,6 @@ class RunDocument(Model):
         """Return a short identification: logs show it for each gate, and the whole takes megabytes."""
         return f"run {self.run.id} of {self.run.testbed} / {self.run.sut}"
 
-    @property
-    def public_readings(self) -> tuple[Reading, ...]:
-        """The readings that pages may show: licences of other programs may restrict publishing."""
-        public = self.mlc is not None and self.mlc.publish if self.imported is None else self.imported.publish
-        return self.readings if public else ()
-
 
 class JudgedMeasurement(Model):
     """What is judged of a measurement: not its values, which are judged as metrics."""
@@ -378,3 +372,35 @@ class JudgedDocument(Model):
     verdicts: tuple[Verdict, ...]
     record: tuple[RecordMetric, ...]
     consistency: tuple[ConsistencyCheck, ...]
+
+
+class MetricsMeasurement(Model):
+    """What qualifies the metrics of a measurement, which are in the verdicts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    instrument: str
+    validity: Validity
+
+
+class MetricsDocument(Model):
+    """The metrics of a run document, and whether they are public: reading this takes a sixth of reading the whole."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: Literal["run/1"]
+    run: Run
+    mlc: Mlc | None
+    measurements: tuple[MetricsMeasurement, ...]
+    verdicts: tuple[Verdict, ...]
+    record: tuple[RecordMetric, ...]
+    readings: tuple[Reading, ...]
+    imported: Imported | None
+
+
+def public_readings(document: RunDocument | MetricsDocument) -> tuple[Reading, ...]:
+    """Return the readings of *document* that pages may show: licences of other programs may restrict publishing."""
+    mlc, imported = document.mlc, document.imported
+    public = mlc is not None and mlc.publish if imported is None else imported.publish
+    return document.readings if public else ()

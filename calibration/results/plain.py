@@ -10,13 +10,21 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from calibration.base.grouping import grouped
 from calibration.base.model import Model, format_time
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Validity, validity
 from calibration.formats.readings import Reading, flat
 from calibration.measurements.base import Metric, Values
 from calibration.measurements.table import Gridded, TableRow
-from calibration.results.model import Measurement, RunDocument
+from calibration.results.model import (
+    Measurement,
+    MetricsDocument,
+    MetricsMeasurement,
+    Run,
+    RunDocument,
+    public_readings,
+)
 
 
 def plain(value: Any) -> Any:
@@ -130,7 +138,7 @@ def metrics_of(document: RunDocument, *, public: bool = False) -> list[DocumentM
 
     *public* omits what pages may not show.
     """
-    readings = document.public_readings if public else document.readings
+    readings = public_readings(document) if public else document.readings
     found: list[tuple[Measurement | Reading, Validity, Iterable[Metric]]] = [
         *((item, item.validity, item.metrics()) for item in document.measurements),
         *((item, validity(()), item.values.metrics()) for item in readings),
@@ -177,36 +185,50 @@ class PlainRow(NamedTuple):
     verdict: str | None
 
 
-def rows(document: RunDocument) -> Iterator[PlainRow]:
-    """Yield one row per metric of *document*."""
-    run = document.run
-    verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
-    for item in metrics_of(document):
-        metric = item.metric
-        low, high = metric.interval or (None, None)
-        next_low, next_high = metric.prediction or (None, None)
-        yield PlainRow(
-            testbed=run.testbed,
-            sut=run.sut,
-            run=run.id,
-            started_at=format_time(run.started_at),
-            status=run.status,
-            measurement=item.measurement,
-            metric=metric.name,
-            value=metric.value,
-            unit=metric.unit,
-            interval_low=low,
-            interval_high=high,
-            coverage=metric.coverage,
-            prediction_low=next_low,
-            prediction_high=next_high,
-            estimator=metric.estimator,
-            rounds=metric.rounds,
-            placements=metric.placements,
-            better=metric.better,
-            instrument=item.instrument,
-            trust=metric.trust if item.valid else "invalid",
-            doubt=None if metric.doubt is None else metric.doubt.code,
-            flags=" ".join(item.flags),
-            verdict=verdicts.get(metric.name),
-        )
+def rows(document: RunDocument | MetricsDocument) -> Iterator[PlainRow]:
+    """Yield one row per metric of *document*: those of own measurements as judged, and those of readings."""
+    outcomes = {verdict.name: verdict.outcome for verdict in document.verdicts}
+    judged = grouped((item.measurement, item.metric) for item in document.verdicts if item.metric is not None)
+    for measurement in document.measurements:
+        for metric in judged.get(measurement.id, ()):
+            yield _row(document.run, measurement, measurement.validity, metric, outcomes)
+    for reading in document.readings:
+        for metric in reading.values.metrics():
+            yield _row(document.run, reading, validity(()), metric, outcomes)
+
+
+def _row(
+    run: Run,
+    item: Measurement | MetricsMeasurement | Reading,
+    trusted: Validity,
+    metric: Metric,
+    outcomes: Mapping[str, str],
+) -> PlainRow:
+    """Return the row of *metric* of *item*, which is *trusted* so far."""
+    low, high = metric.interval or (None, None)
+    next_low, next_high = metric.prediction or (None, None)
+    return PlainRow(
+        testbed=run.testbed,
+        sut=run.sut,
+        run=run.id,
+        started_at=format_time(run.started_at),
+        status=run.status,
+        measurement=item.id,
+        metric=metric.name,
+        value=metric.value,
+        unit=metric.unit,
+        interval_low=low,
+        interval_high=high,
+        coverage=metric.coverage,
+        prediction_low=next_low,
+        prediction_high=next_high,
+        estimator=metric.estimator,
+        rounds=metric.rounds,
+        placements=metric.placements,
+        better=metric.better,
+        instrument=item.instrument,
+        trust=metric.trust if trusted.valid else "invalid",
+        doubt=None if metric.doubt is None else metric.doubt.code,
+        flags=" ".join(dict.fromkeys(flag.code for flag in trusted.flags)),
+        verdict=outcomes.get(metric.name),
+    )

@@ -45,7 +45,7 @@ def html(path: Path) -> str:
 def test_a_sut_has_the_page_of_its_newest_run_and_links_to_older_documents(tmp_path: Path, docs: Path) -> None:
     results = tmp_path / "results"
     store(run_document(names=(), id="20260101T000000Z-0000", profile="full"), results)
-    store(run_document(names=("idle_latency",)), results)
+    store(judged(run_document(names=("idle_latency",))), results)
     store(run_document(names=(), sut="other", profile="nightly"), results)
     # the older of two is the one that started earlier, whatever its directory is called
     early = run_document(names=(), id="20260202T000000Z-ffff", profile="full")
@@ -136,6 +136,44 @@ def test_an_unreadable_run_fails_its_own_site_and_is_listed_on_the_lab_s(tmp_pat
     assert f"cannot read example-lab/t3-sut2/{directory.name}/run.json: " in html(
         tmp_path / "html" / "calibration" / "index.html"
     )
+
+
+@pytest.mark.usefixtures("own_pages")
+def test_the_whole_document_is_read_of_the_newest_run_with_a_valid_one(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, whole, read_as = tmp_path / "results", [], StoredRun.read_as
+
+    def read(stored: StoredRun, model: type[RunDocument]) -> RunDocument:
+        whole.extend([stored.path.parts[-2]] if model is RunDocument else [])
+        return read_as(stored, model)
+
+    def start(run: str, year: int) -> Path:
+        document = judged(run_document(names=("idle_latency",), id=run))
+        started = document.run.started_at.replace(year=year)
+        return store(
+            document.model_copy(update={"run": document.run.model_copy(update={"started_at": started})}), results
+        )
+
+    def damage(run: Path) -> None:
+        text = (run / RUN).read_text(encoding="utf-8")
+        assert '"argv"' in text
+        (run / RUN).write_text(text.replace('"argv"', '"arguments"'), encoding="utf-8")
+
+    oldest, older, last = (start(f"2026010{day}T000000Z-0000", 2020 + year) for day, year in ((1, 4), (2, 6), (3, 5)))
+    monkeypatch.setattr(StoredRun, "read_as", read)
+    build_site(results, docs, tmp_path / "html")
+    assert {*whole} == {older.name, last.name}  # last by time, and last by name
+    folder = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2"
+    names = {path.stem for path in folder.glob("*.csv")}
+    assert names == {run.name.lower() for run in (oldest, older, last)}
+    for gone in (older, last):
+        damage(gone)
+        build_site(results, docs, tmp_path / "html")
+        unread = html(tmp_path / "html" / "calibration" / "index.html")
+        assert f"{gone.name}/run.json: not a run document: " in unread
+        assert not (folder / f"{gone.name.lower()}.csv").exists()
+    assert f'href="{oldest.name.lower()}.csv"' in html(folder / "index.html")
 
 
 def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Path, docs: Path) -> None:

@@ -14,15 +14,22 @@ from click.testing import CliRunner
 from docutils import nodes
 
 from calibration.commands.report import report_command
+from calibration.judge.run import judge_run
 from calibration.measurements import registry
 from calibration.profiles import load_profile
 from calibration.report.terminal import print_blocks
-from calibration.results.model import RunDocument
-from calibration.results.plain import PlainRow, plain_document, rows
+from calibration.results.layout import RUN
+from calibration.results.model import Limit, MetricsDocument, RunDocument
+from calibration.results.plain import PlainRow, metrics_of, plain_document, rows
+from calibration.results.store import StoredRun
+from tests.readings import PAGES
 from tests.report.report_documents import (
+    as_bytes,
     first_screen,
     flagged,
+    imported,
     index_of,
+    judged,
     not_begun_document,
     page_of,
     parsed,
@@ -137,7 +144,7 @@ def test_json_and_csv_have_predictions_of_values_in_rounds() -> None:
     (plain,) = plain_document(document)["measurements"]
     low, high = values.latency_ns.prediction
     assert plain["latency_ns_prediction"] == [low, high]
-    row = next(rows(document))
+    row = next(rows(judged(document)))
     assert (row.prediction_low, row.prediction_high, row.rounds) == (low, high, len(set(values.latency_ns.rounds)))
 
 
@@ -151,7 +158,7 @@ def test_json_has_every_estimate() -> None:
 
 
 def test_csv_has_a_row_for_each_metric(tmp_path: Path) -> None:
-    document = run_document()
+    document = judged(run_document())
     rows = list(csv.DictReader(io.StringIO(invoke(str(store(document, tmp_path)), "--csv"))))
     expected = [
         metric
@@ -164,6 +171,16 @@ def test_csv_has_a_row_for_each_metric(tmp_path: Path) -> None:
     known = [(row, metric.interval) for row, metric in zip(rows, expected, strict=True) if metric.interval]
     assert known
     assert all((float(row["interval_low"]), float(row["interval_high"])) == interval for row, interval in known)
+
+
+def test_rows_need_only_the_metrics_of_a_document() -> None:
+    limited = judge_run(run_document(), [Limit(metric="none", lower=1.0, upper=None, unit="ns", reason="")])
+    documents = limited, flagged(limited, 0, "EMULATED", "a test"), imported(PAGES[0].read_bytes())
+    for document in documents:
+        stored = StoredRun(Path(RUN), as_bytes(document))
+        found = list(rows(stored.read_as(MetricsDocument)))
+        assert found == list(rows(document))
+        assert [row.metric for row in found] == [item.metric.name for item in metrics_of(document)]
 
 
 def test_a_site_is_not_built_while_printing(tmp_path: Path) -> None:
