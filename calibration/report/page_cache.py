@@ -9,30 +9,22 @@ import csv
 import functools
 import hashlib
 import io
-import os
-import time
 from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from typing import Final, TypeVar
 
 from calibration.base import places
-from calibration.base.errors import InputError
-from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
 from calibration.base.model import Model
 from calibration.judge.standing import Standing, headlines_of
 from calibration.references.library import Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.html import to_html
+from calibration.report.kept import kept
 from calibration.report.page import Page, render
 from calibration.results.model import MetricsDocument, Run, RunDocument, public_readings
 from calibration.results.plain import PlainRow, rows
 from calibration.results.store import StoredRun
-
-CACHE: Final = places.CACHE / "pages"
-
-CACHE_LIFETIME_S: Final = 30 * 24 * 3600
-"""Unused entries are removed after this time: a page on the site is used every night."""
 
 PACKAGES: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
 """Packages whose version affects a page or the guide."""
@@ -125,27 +117,14 @@ def _data(document: RunDocument | MetricsDocument) -> Data:
 
 
 def _cached(source: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
-    """Return the cached result of *make* from *source*, or call it; an incomplete entry is made again."""
+    """Return the cached result of *make* from *source*, or call it."""
     key = hashlib.sha256(source + report_sha256().encode()).hexdigest()
-    path = CACHE / f"{key}.{kind.__name__.lower()}.json"
-    try:
-        found = kind.model_validate_json(read_regular(path, OUTPUT_BYTES))
-        os.utime(path)
-    except (OSError, ValueError, InputError):
-        found = make()
-        try:
-            CACHE.mkdir(parents=True, exist_ok=True)
-            write_whole(path, found.model_dump_json().encode())
-        except OSError:
-            return found  # the cache is optional
-    return found
-
-
-def prune() -> None:
-    """Remove entries unused for a month."""
-    for path in CACHE.glob("*.json"):
-        if time.time() - path.stat().st_mtime > CACHE_LIFETIME_S:
-            path.unlink(missing_ok=True)
+    return kept(
+        f"{key}.{kind.__name__.lower()}.json",
+        kind.model_validate_json,
+        make,
+        lambda made: made.model_dump_json().encode(),
+    )
 
 
 @functools.cache

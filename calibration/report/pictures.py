@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Render a chart's Vega-Lite specification as light and dark SVG, and as an interactive chart."""
 
+import hashlib
 import json
 import os
 import re
-from functools import cache, lru_cache
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
@@ -12,6 +14,7 @@ from xml.sax.saxutils import escape
 import vl_convert
 
 from calibration.charts.base import DARK, FONT, Chart
+from calibration.report.kept import kept
 
 VERSION: Final = "6.4"  # of Vega-Lite, for files and for the browser
 
@@ -67,8 +70,26 @@ def keep(files: dict[str, str], chart: Chart) -> Chart:
     return chart
 
 
-@lru_cache(maxsize=128)
 def _svg(spec: str) -> str:
+    """Return the picture of *spec*, drawn now or for an earlier page: another answer on a SUT changes no chart."""
+    key = hashlib.sha256(f"{_renderer()}\n{spec}".encode()).hexdigest()
+    return kept(f"{key}.svg", _whole, lambda: _drawn(spec), str.encode)
+
+
+@cache
+def _renderer() -> str:
+    """Return what a picture depends on besides its specification."""
+    return "\n".join((version("vl-convert-python"), VERSION, NO_FONTS.read_text(encoding="utf-8")))
+
+
+def _whole(content: bytes) -> str:
+    svg = content.decode()
+    if not svg.endswith("</svg>"):
+        raise ValueError("an incomplete picture")
+    return svg
+
+
+def _drawn(spec: str) -> str:
     _load_own_fonts()
     return vl_convert.vegalite_to_svg(spec, vl_version=VERSION)
 

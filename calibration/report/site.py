@@ -35,8 +35,9 @@ from calibration.judge.strip import NIGHTS
 from calibration.references.library import Library, library, results_of
 from calibration.report.environment import blocks_of
 from calibration.report.html import to_html
+from calibration.report.kept import prune
 from calibration.report.lab import Lab, Links, linked
-from calibration.report.page_cache import LINKS, SUT_ROOT, Data, data_of, page_of, prune
+from calibration.report.page_cache import LINKS, SUT_ROOT, Data, data_of, page_of
 from calibration.report.shell import PAGES, build_guide, shell
 from calibration.report.trends import render_testbed
 from calibration.results.history import Sut

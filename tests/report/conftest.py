@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from calibration.report import page_cache, pictures, shell, site
+from calibration.report import kept, shell, site
 from calibration.report.site import DOCS, build_site
 from calibration.results import index
 from calibration.results.model import RunDocument
@@ -35,16 +35,7 @@ def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Draw each chart, render each page and build each guide once for all tests and workers."""
     own = tmp_path_factory.getbasetemp()
     made = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made-once"
-    (made / "charts").mkdir(parents=True, exist_ok=True)
-    draw, build = pictures._svg, shell._sphinx
-
-    def draw_once(spec: str) -> str:
-        drawn = made / "charts" / hashlib.sha256(spec.encode()).hexdigest()
-        if not drawn.exists():
-            pending = drawn.with_suffix(f".{secrets.token_hex(4)}")
-            pending.write_text(draw(spec), encoding="utf-8")
-            pending.rename(drawn)
-        return drawn.read_text(encoding="utf-8")
+    build = shell._sphinx
 
     def build_once(work: Path) -> None:
         source, hashed = work / "source", hashlib.sha256()
@@ -64,9 +55,8 @@ def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             shutil.rmtree(pending)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "_svg", draw_once)
         patch.setattr(shell, "_sphinx", build_once)
-        patch.setattr(page_cache, "CACHE", made / "pages")
+        patch.setattr(kept, "FOLDER", made / "pages")
         patch.setattr(site, "CACHE", own / "sites")
         patch.setattr(index, "CACHE", own / "index")
         yield

@@ -43,7 +43,7 @@ from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.table import TableRow
 from calibration.report import pictures
 from calibration.report.page_charts import Charts
-from calibration.report.pictures import VERSION, _svg, keep, picture
+from calibration.report.pictures import VERSION, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
 from tests.machines import Machine
@@ -252,7 +252,7 @@ def test_text_is_measured_without_the_fonts_of_the_machine(tmp_path: Path) -> No
     watch = libc.inotify_init1(os.O_NONBLOCK)
     assert libc.inotify_add_watch(watch, bytes(fonts), IN_OPEN) > 0
     spec = json.dumps(drawn(SMALL["gaps"]).spec)
-    code = "import os, sys; from calibration.report.pictures import _svg; print(_svg(sys.stdin.read()))"
+    code = "import os, sys; from calibration.report.pictures import _drawn; print(_drawn(sys.stdin.read()))"
     svg = subprocess.run(
         [sys.executable, "-c", f"{code}; print(os.environ['FONTCONFIG_FILE'])"],
         env={**os.environ, "FONTCONFIG_FILE": str(machine)},
@@ -358,7 +358,7 @@ def test_colours_can_be_exchanged_both_ways() -> None:
 
 
 def test_the_same_values_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "_svg", _svg.__wrapped__)
+    monkeypatch.setattr(pictures, "_svg", pictures._drawn)
     make = SMALL["latency_ladder"]
     assert picture(drawn(make)) == picture(drawn.__wrapped__(make))
 

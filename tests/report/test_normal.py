@@ -11,7 +11,7 @@ from calibration.judge.standing import Standings
 from calibration.references.library import FOLDER, Library, library
 from calibration.references.model import ReferenceFile
 from calibration.references.own import text_of
-from calibration.report import page_cache
+from calibration.report import kept
 from calibration.report.headlines import HeadlineRow
 from calibration.report.rendering import render_run
 from calibration.report.show import print_story
@@ -129,7 +129,7 @@ def test_the_screen_has_the_answer(run: RunDocument, references: Library, monkey
 def test_a_file_in_the_results_changes_the_page_and_a_bad_one_is_named(
     run: RunDocument, references: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_cache, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "cache")
     results = tmp_path / "results"
     directory = store(run, results)
     assert "No reference by sutprobe" in render_run(directory, Standings()).read_text()

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: pages, warnings as errors, incremental and atomic builds."""
 
+import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.commands.report import report_command
 from calibration.judge.standing import Standing, Standings
 from calibration.references.library import Library
-from calibration.report import page_cache, rendering, shell, site
+from calibration.report import kept, page_cache, pictures, rendering, shell, site
 from calibration.report.page import Page
 from calibration.report.rendering import render_run
 from calibration.report.site import build_site
@@ -25,11 +28,14 @@ from tests.report.report_documents import PAGE, figure_count, guide, judged, run
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+EMPTY_CHART = {"data": {"values": []}, "mark": "point"}
+
+
 @pytest.fixture
 def own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Render pages into a cache of the test alone, and leave out the example."""
     monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
-    monkeypatch.setattr(page_cache, "CACHE", tmp_path / "pages")
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "pages")
     return tmp_path / "pages"
 
 
@@ -226,23 +232,45 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     store(run_document(names=(), sut="other"), results)
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 2
-    monkeypatch.setattr(page_cache, "OUTPUT_BYTES", 10)  # larger ones are not read
+    monkeypatch.setattr(kept, "OUTPUT_BYTES", 10)  # larger ones are not read
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 4
 
 
 @pytest.mark.usefixtures("own_pages")
-def test_a_page_is_rendered_again_when_the_answer_on_its_sut_changes(tmp_path: Path, docs: Path) -> None:
+def test_a_page_is_rendered_again_when_the_answer_on_its_sut_changes(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = tmp_path / "results"
-    store(judged(run_document(names=("idle_latency",))), results)
+    store(judged(run_document(names=("latency_ladder",))), results)
     page = tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "index.html"
     build_site(results, docs, tmp_path / "html")
     assert '<div class="admonition answer unknown">' in html(page)
     tolerances = results / "references" / "tolerances.yml"
     tolerances.parent.mkdir()
     tolerances.write_bytes(b"- {metrics: x}")
+    monkeypatch.setattr(pictures, "_drawn", lambda _: pytest.fail("drawn again"))
     build_site(results, docs, tmp_path / "html")
     assert '<div class="admonition answer bad">' in html(page)
+    assert len([*page.parent.glob("figures/*.svg")]) >= 2
+
+
+def test_what_was_kept_incomplete_or_for_long_is_made_again(own_pages: Path) -> None:
+    spec = json.dumps(EMPTY_CHART)
+    drawn = pictures._svg(spec)
+    (path,) = own_pages.iterdir()
+    path.write_text(drawn[:-7], encoding="utf-8")
+    assert pictures._svg(spec) == drawn == path.read_text(encoding="utf-8")
+    kept.prune()
+    assert path.exists()
+    long_ago = time.time() - kept.LIFETIME_S - 60
+    os.utime(path, (long_ago, long_ago))
+    assert pictures._svg(spec) == drawn
+    kept.prune()
+    assert path.exists(), "it was in use"
+    os.utime(path, (long_ago, long_ago))
+    kept.prune()
+    assert not path.exists()
 
 
 @pytest.mark.usefixtures("own_pages")
@@ -264,7 +292,7 @@ def test_the_site_has_the_page_rendered_beside_the_document(
     results = tmp_path / "results"
     directory = store(run_document(names=("idle_latency",)), results)
     build_site(results, docs, tmp_path / "rendered")
-    for path in page_cache.CACHE.iterdir():
+    for path in kept.FOLDER.iterdir():
         path.unlink()
     render_run(directory, Standings())
     monkeypatch.setattr(page_cache, "render", lambda *_: pytest.fail("rendered again"))

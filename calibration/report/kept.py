@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rendering keeps in the cache, by the digest of all that it was made from. Any file of it can be deleted."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from calibration.base import places
+from calibration.base.errors import InputError
+from calibration.base.files import OUTPUT_BYTES, read_regular, write_whole
+
+FOLDER: Final = places.CACHE / "pages"
+
+LIFETIME_S: Final = 30 * 24 * 3600
+"""Unused entries are removed after this time: a page on the site is used every night."""
+
+Made = TypeVar("Made")
+
+
+def kept(name: str, parsed: Callable[[bytes], Made], make: Callable[[], Made], raw: Callable[[Made], bytes]) -> Made:
+    """Return what is kept under *name* as *parsed*, or *make* it and keep it as *raw*.
+
+    What cannot be read, or *parsed* refuses with ``ValueError``, is made again.
+    """
+    path = FOLDER / name
+    try:
+        found = parsed(read_regular(path, OUTPUT_BYTES))
+        os.utime(path)
+    except (OSError, ValueError, InputError):
+        found = make()
+        try:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            write_whole(path, raw(found))
+        except OSError:
+            return found  # the cache is optional
+    return found
+
+
+def prune() -> None:
+    """Remove entries unused for a month."""
+    for path in FOLDER.glob("*"):
+        if time.time() - path.stat().st_mtime > LIFETIME_S:
+            path.unlink(missing_ok=True)
