@@ -154,17 +154,31 @@ def costs_of(dimension: Dimension, size: int, folder: Path) -> Iterator[Usage]:
         yield usage
 
 
-def rows_of(dimension: Dimension, work: Path) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield title, unit and values by size: CPU time and memory of each command."""
+def usages_of(dimension: Dimension, work: Path) -> Iterator[tuple[Command, Sequence[Usage]]]:
+    """Yield each command of *dimension* with what it costs, by size."""
     by_size: list[list[Usage]] = []
     for size in dimension.sizes:
         folder = work / str(size)
         folder.mkdir(parents=True)
         by_size.append(list(costs_of(dimension, size, folder)))
         shutil.rmtree(folder)
-    for command, usages in zip(dimension.commands, zip(*by_size, strict=True), strict=True):
-        yield command.title, "CPU, s", [usage.cpu_s for usage in usages]
-        yield command.title, "MiB", [usage.peak_pss_bytes / 2**20 for usage in usages]
+    yield from zip(dimension.commands, zip(*by_size, strict=True), strict=True)
+
+
+def short(value: float) -> str:
+    """Return *value* with three digits, or all of its whole ones."""
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def grown(sizes: Sequence[int], usages: Sequence[Usage]) -> tuple[list[str], dict[str, float | None]]:
+    """Return the cells of what a command costs at each of *sizes*, and the exponents of its costs by their name."""
+    costs = {
+        "CPU time": [usage.cpu_s for usage in usages],
+        "memory": [usage.peak_pss_bytes / 2**20 for usage in usages],
+    }
+    powers = {what: exponent(sizes, values) for what, values in costs.items()}
+    cells = ["/".join(map(short, pair)) for pair in zip(*costs.values(), strict=True)]
+    return [*cells, "/".join("none" if power is None else f"{power:.2f}" for power in powers.values())], powers
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -175,13 +189,16 @@ def growth_command(only: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="growth-") as work:
         for name in only or DIMENSIONS:
             dimension, rows = DIMENSIONS[name], []
-            for title, unit, values in rows_of(dimension, Path(work) / name):
-                power = exponent(dimension.sizes, values)
-                if power is not None and power > MOST:
-                    steep.append(f"{title}: {unit} grows with {name} to the power of {power:.2f}")
-                numbers = (f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in values)
-                rows.append((title, unit, *numbers, "none" if power is None else f"{power:.2f}"))
-            click.echo("\n".join(table((f"By {name}", "Unit", *map(str, dimension.sizes), "Exponent"), rows)) + "\n")
+            for command, usages in usages_of(dimension, Path(work) / name):
+                cells, powers = grown(dimension.sizes, usages)
+                rows.append((command.title, *cells))
+                steep += [
+                    f"{command.title}: {what} grows with {name} to the power of {power:.2f}"
+                    for what, power in powers.items()
+                    if power is not None and power > MOST
+                ]
+            head = (f"By {name}", *map(str, dimension.sizes), "Exponents")
+            click.echo("\n".join(table(head, rows)) + "\n")
     for line in steep:
         click.echo(line, err=True)
     sys.exit(bool(steep))

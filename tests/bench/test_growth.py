@@ -2,6 +2,7 @@
 """The benchmark of growth: exponents, and that its commands run."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +41,9 @@ def test_steep_growth_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = CliRunner().invoke(growth.growth_command, [])
     assert done.exit_code == 1
-    assert "square: CPU, s grows with suts to the power of 1.92" in done.output
-    assert "MiB grows" not in done.output
+    assert "square: CPU time grows with suts to the power of 1.92" in done.output
+    assert "memory grows" not in done.output
+    assert re.search(r"square +1/1 +100/1 +10000/1 +1.92/none\n", done.output)
 
 
 @pytest.mark.slow
