@@ -27,7 +27,7 @@ END_S = 10.0  # for processes that outlive the command to exit after SIGTERM
 
 @dataclass
 class Usage:
-    """The cost of a command; ``pss`` counts shared pages once."""
+    """The cost of a command; ``pss`` counts shared pages once, and is at least what its largest process had."""
 
     exit_code: int = 0
     wall_s: float = 0.0
@@ -78,7 +78,7 @@ def measure(command: list[str]) -> Usage:
     """Run *command*, end processes it left running, and return the total cost."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this kernel does not hand orphans to who asks for them")
-    usage, over = Usage(), threading.Event()
+    usage, over, largest_bytes = Usage(), threading.Event(), 0
     began = time.monotonic()
     started = subprocess.Popen(command)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -92,6 +92,7 @@ def measure(command: list[str]) -> Usage:
         except ChildProcessError:
             break
         usage.cpu_s += spent.ru_utime + spent.ru_stime
+        largest_bytes = max(largest_bytes, spent.ru_maxrss * 1024)
         if process == started.pid:
             usage.wall_s = time.monotonic() - began
             usage.exit_code = started.returncode = os.waitstatus_to_exitcode(status)
@@ -100,6 +101,7 @@ def measure(command: list[str]) -> Usage:
             end_all(signal.SIGTERM)
             late.start()
     late.cancel()
+    usage.peak_pss_bytes = max(usage.peak_pss_bytes, largest_bytes)  # it may have ended between two samples
     return usage
 
 

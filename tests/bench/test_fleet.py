@@ -68,6 +68,11 @@ sys.exit(3)
 """Forks twice and starts a session, as the master of an ssh connection does, and works then."""
 
 
+def test_a_command_that_ends_between_samples_has_the_memory_of_its_largest_process(tmp_path: Path) -> None:
+    usage = fleet.metered([sys.executable, "-c", "bytearray(64 << 20)"], os.environ, tmp_path / "log")
+    assert usage.peak_pss_bytes > 64 << 20
+
+
 def test_the_meter_counts_daemons_and_ends_them(tmp_path: Path) -> None:
     worked = tmp_path / "worked"
     usage = fleet.metered([sys.executable, "-c", DAEMON, str(worked)], os.environ, tmp_path / "log")
