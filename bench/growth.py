@@ -122,12 +122,12 @@ DIMENSIONS: Final[Mapping[str, Dimension]] = {
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
     """Return the exponent of the growth of *costs* between the last two *sizes*; None: they do not grow.
 
-    The cost of the first size is fixed: growth is what others cost above it. Where that is nothing before the last
-    size, such as memory below what the start takes, the exponent is that of the whole cost.
+    The least cost of the other sizes is fixed: growth is what is above it. Where that is nothing before the last size,
+    such as memory below what the start takes, the exponent is that of the whole cost.
     """
-    fixed, first = costs[0], sizes[0]
-    if costs[-1] - fixed <= NOISE * fixed:
+    if costs[-1] - costs[0] <= NOISE * costs[0]:
         return None
+    fixed, first = min(zip(costs[:-1], sizes, strict=False))
     if costs[-2] - fixed <= NOISE * fixed:
         fixed = first = 0
     (fewer, most), (less, more) = ((pair[-2], pair[-1]) for pair in (sizes, costs))

@@ -20,7 +20,7 @@ from typing import Final
 from calibration.base import units
 from calibration.base.errors import InputError
 from calibration.base.files import able_to, locked, read_regular, write_whole
-from calibration.base.gc_pause import paused_collector
+from calibration.base.gc_pause import frozen_objects
 from calibration.base.grouping import grouped
 from calibration.base.names import natural
 from calibration.base.parsers import parse_json
@@ -84,7 +84,6 @@ class Kept:
         return _stored(self.results, self.directory)
 
 
-@paused_collector()
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
@@ -113,7 +112,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
         testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=natural)}
         html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
         site = _Site(results, html, suts, nights, found, testbeds)
-        _install(html, site.files(unread), output, site.searched)
+        with frozen_objects():
+            _install(html, site.files(unread), output, site.searched)
         prune()
     return output / FIRST
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: pages, warnings as errors, incremental and atomic builds."""
 
+import gc
 import json
 import os
 import re
@@ -235,6 +236,19 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     monkeypatch.setattr(kept, "OUTPUT_BYTES", 10)  # larger ones are not read
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 4
+
+
+@pytest.mark.usefixtures("own_pages")
+def test_what_a_page_leaves_is_collected_before_the_last_one(
+    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(run_document(names=()), tmp_path / "results")
+    enabled = []
+    render = page_cache.render
+    monkeypatch.setattr(page_cache, "render", lambda *those: enabled.append(gc.isenabled()) or render(*those))
+    build_site(tmp_path / "results", docs, tmp_path / "html")
+    assert enabled == [True]
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.usefixtures("own_pages")
