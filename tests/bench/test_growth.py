@@ -25,6 +25,7 @@ def test_the_exponent_is_that_of_what_grows(power: float, fixed: float) -> None:
 def test_noise_has_no_exponent_and_what_starts_late_has_that_of_the_whole() -> None:
     assert growth.exponent((1, 30, 365), (10.0, 9.0, 10.9)) is None
     assert growth.exponent((1, 10, 100), (50.0, 50.0, 500.0)) == pytest.approx(1.0)
+    assert growth.exponent((1, 10, 100), (492.0, 563.0, 1574.0)) == pytest.approx(0.45, abs=0.01)
     assert growth.exponent((1, 10, 100, 1000), (0.486, 0.442, 0.559, 1.8)) == pytest.approx(1.02, abs=0.01)
 
 
