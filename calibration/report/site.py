@@ -137,10 +137,8 @@ def _read(results: Path, directories: Sequence[Path]) -> tuple[list[Kept], list[
 def _with_page(runs: Sequence[Kept], errors: list[InputError]) -> Sequence[Kept]:
     """Return *runs*, newest first, from the first whose whole document is valid; add the *errors* of those before."""
     for number, run in enumerate(runs):
-        if run.data.whole:
-            return runs[number:]
         try:
-            _ = run.stored.document
+            _ = run.data.whole or run.stored.document
         except InputError as error:
             errors.append(error)
         else:
