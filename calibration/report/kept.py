@@ -4,6 +4,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from calibration.base import places
@@ -24,21 +25,21 @@ def kept(name: str, parsed: Callable[[bytes], Made], make: Callable[[], Made], r
     What cannot be read, or *parsed* refuses with ``ValueError``, is made again.
     """
     path = FOLDER / name
-    try:
+    with suppress(OSError, ValueError, InputError):
         found = parsed(read_regular(path, OUTPUT_BYTES))
-        os.utime(path)
-    except (OSError, ValueError, InputError):
-        found = make()
-        try:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            write_whole(path, raw(found))
-        except OSError:
-            return found  # the cache is optional
-    return found
+        with suppress(OSError):  # it may be another user's
+            os.utime(path)
+        return found
+    made = make()
+    with suppress(OSError):  # the cache is optional
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        write_whole(path, raw(made))
+    return made
 
 
 def prune() -> None:
     """Remove entries unused for a week."""
     for path in FOLDER.glob("*"):
-        if time.time() - path.stat().st_mtime > LIFETIME_S:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # another process has just removed it, or it is another user's
+            if time.time() - path.stat().st_mtime > LIFETIME_S:
+                path.unlink()

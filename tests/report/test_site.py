@@ -28,7 +28,6 @@ from tests.report.report_documents import PAGE, figure_count, guide, judged, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-
 EMPTY_CHART = {"data": {"values": []}, "mark": "point"}
 
 
@@ -285,6 +284,30 @@ def test_what_was_kept_incomplete_or_for_long_is_made_again(own_pages: Path) -> 
     os.utime(path, (long_ago, long_ago))
     kept.prune()
     assert not path.exists()
+
+
+def test_entries_that_go_while_old_ones_are_removed_are_no_fault(
+    own_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ago = time.time() - kept.LIFETIME_S - 60
+    own_pages.mkdir()
+    gone, old = own_pages / ".page.0123", own_pages / "old.json"
+    old.touch()
+    os.utime(old, (long_ago, long_ago))
+    monkeypatch.setattr(Path, "glob", lambda *_: [gone, old])
+    kept.prune()
+    assert not old.exists()
+
+
+def test_what_was_kept_by_another_user_is_used(own_pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    drawn = pictures._svg(json.dumps(EMPTY_CHART))
+    assert [*own_pages.iterdir()]
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(pictures, "_drawn", lambda _: pytest.fail("drawn again"))
+    assert pictures._svg(json.dumps(EMPTY_CHART)) == drawn
 
 
 @pytest.mark.usefixtures("own_pages")
