@@ -21,6 +21,11 @@ class Validity(Model):
     valid: bool
     flags: tuple[Flag, ...]
 
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the flags, each once."""
+        return tuple(dict.fromkeys(flag.code for flag in self.flags))
+
 
 def flag(code: str, reason: str) -> Flag:
     """Return the flag *code* with its declared severity. Raises ``KeyError`` for an unknown code."""

@@ -149,7 +149,7 @@ def metrics_of(document: RunDocument, *, public: bool = False) -> list[DocumentM
             kind=item.values.kind,
             instrument=item.instrument,
             valid=judged.valid,
-            flags=tuple(dict.fromkeys(flag.code for flag in judged.flags)),
+            flags=judged.codes,
             metric=metric,
         )
         for item, judged, metrics in found
@@ -229,6 +229,6 @@ def _row(
         instrument=item.instrument,
         trust=metric.trust if trusted.valid else "invalid",
         doubt=None if metric.doubt is None else metric.doubt.code,
-        flags=" ".join(dict.fromkeys(flag.code for flag in trusted.flags)),
+        flags=" ".join(trusted.codes),
         verdict=outcomes.get(metric.name),
     )
