@@ -224,6 +224,9 @@ class HugePages(Model):
 
 Indexing = Literal["direct-mapped", "indexed", "other"]
 WritePolicy = Literal["write-back", "write-through", "other"]
+Relation = Literal["local", "near", "remote", "memory_only", "unknown"]
+"""How memory lies to the CPUs of a node: their own, that of their socket, that of another socket, or that of a node
+without CPUs."""
 
 
 class MemorySideCache(Model):
@@ -776,6 +779,19 @@ class Context(Model):
     def parts_of(self, node_id: int) -> tuple[int, ...]:
         """Return the emulated nodes that are parts of the same node as *node_id*; that one alone if it is no part."""
         return next((nodes for nodes in self.emulated_nodes.values() if node_id in nodes), (node_id,))
+
+    def relation(self, cpu_node: int, memory_node: int) -> Relation:
+        """Return how the memory of one node lies to the CPUs of another."""
+        if memory_node == cpu_node or memory_node in self.parts_of(cpu_node):
+            return "local"
+        if memory_node in self.memory_only_nodes:
+            return "memory_only"
+        package_of = {cpu: core.package for core in self.topology.cores for cpu in core.cpus}
+        packages = {node.id: package_of.get(node.cpus[0]) for node in self.nodes if node.cpus}
+        one, other = packages.get(cpu_node), packages.get(memory_node)
+        if one is None or other is None:
+            return "unknown"
+        return "near" if one == other else "remote"
 
     def memory_side_cache_bytes(self, node_id: int) -> int:
         """Return the size of the largest cache before the memory of a node; 0 if none is known.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run says about its hardware: the machine, and its figures in the quantities of references."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -97,7 +97,7 @@ def _memory(context: Context) -> tuple[str | None, int | None, int | None]:
 
 def observed(document: RunDocument) -> list[Observed]:
     """Return the valid figures of *document* in the quantities of references, in their order."""
-    place = _relation(document)
+    context = None if document.context is None else document.context.parsed
     found: dict[Metric, dict[bool, list[tuple[Measurement, RunMetric]]]] = {}
     for measurement in document.measurements:
         for metric in measurement.metrics():
@@ -106,32 +106,12 @@ def observed(document: RunDocument) -> list[Observed]:
                 continue
             labels = row.labels(metric.name) or {}
             nodes = [int(number) for label, number in labels.items() if label.endswith("_node")]
-            name = row.reference.format(relation=place(*nodes) if nodes else None, **labels)
+            relation = context.relation(*nodes) if nodes and context else "local" if len(set(nodes)) == 1 else None
+            name = row.reference.format(relation=relation, **labels)
             if name in QUANTITIES:
                 found.setdefault(name, {}).setdefault(bool(nodes), []).append((measurement, metric))
     # a matrix has all places, and goes before a measurement of one
     return [_observed(name, found[name].get(True) or found[name][False]) for name in QUANTITIES if name in found]
-
-
-def _relation(document: RunDocument) -> Callable[[int, int], str]:
-    """Return how the second node lies to the first: local, near (in its socket), remote, or unknown."""
-    packages: dict[int, object] = {}
-    parts: dict[int, tuple[int, ...]] = {}
-    if document.context is not None:
-        context = document.context.parsed
-        package_of = {cpu: core.package for core in context.topology.cores for cpu in core.cpus}
-        packages = {node.id: package_of.get(node.cpus[0]) for node in context.nodes if node.cpus}
-        parts = {node.id: context.parts_of(node.id) for node in context.nodes}
-
-    def relation(first: int, second: int) -> str:
-        one, other = packages.get(first), packages.get(second)
-        if first == second or second in parts.get(first, ()):
-            return "local"
-        if one is None or other is None:
-            return "unknown"
-        return "near" if one == other else "remote"
-
-    return relation
 
 
 def _observed(name: Metric, cells: Sequence[tuple[Measurement, RunMetric]]) -> Observed:
