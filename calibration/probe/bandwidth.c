@@ -25,7 +25,6 @@
 #define SCAN_WINDOW_S 0.015
 #define SCAN_SETTLE_S 0.01
 #define BUFFER_BYTES_MAX (1ull << 40)
-#define PREFETCH_BYTES_MAX (1u << 20)
 /* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
 #define LOG_PER_WINDOW 50
 
@@ -59,7 +58,7 @@ static const struct option table[] = {
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of
 	 * an EPYC 7003 under a hypervisor, 512 to 4096), and with one or two it cost 4 to 16 % of reads. Other cores may
 	 * differ, so the search of a platform tries it. */
-	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, PREFETCH_BYTES_MAX,
+	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, LOAD_PREFETCH_BYTES_MAX,
 	                "distance of software prefetches; 0: none"),
 	OPTION_ROW_WORDS("--hint", &options.hints, LOAD_HINT_CHOICES, "t0", LOAD_HINT_HELP),
 	OPTION_ROW_LIST("--visit-lines", &options.visit_lines, "L[,L...]", "0", 0, LOAD_VISIT_LINES_MAX, LOAD_VISIT_HELP),
@@ -222,26 +221,6 @@ static bool list_candidates(struct candidates *to, enum load_mix mix, struct err
 	return false;
 }
 
-/* "reads=4/2048/t0/1/vector" */
-static bool parse_shape(const char *text, struct load_shape *shape, struct error *error)
-{
-	char *copy = allocate_text(text, strlen(text)), *rest = copy;
-	const char *mix = text_cut(&rest, '='), *streams = text_cut(&rest, '/'), *prefetch = text_cut(&rest, '/'),
-			   *hint = text_cut(&rest, '/'), *visit = text_cut(&rest, '/'), *instruction = text_cut(&rest, '/');
-	uint64_t numbers[3] = {0};
-	*shape = (struct load_shape){0};
-	bool good = instruction && !rest && load_mix_parse(mix, &shape->mix) && options_u64(streams, &numbers[0]) &&
-	            options_u64(prefetch, &numbers[1]) && load_hint_parse(hint, &shape->hint) &&
-	            options_u64(visit, &numbers[2]) && load_instruction_parse(instruction, &shape->instruction) &&
-	            numbers[0] >= 1 && numbers[0] <= LOAD_STREAMS_MAX && numbers[1] <= PREFETCH_BYTES_MAX &&
-	            numbers[2] <= LOAD_VISIT_LINES_MAX;
-	shape->streams = (unsigned)numbers[0];
-	shape->prefetch_bytes = numbers[1];
-	shape->visit_lines = (unsigned)numbers[2];
-	free(copy);
-	return good || error_set(error, ERROR_USAGE, "--shape: not MIX=S/P/HINT/L/INSTRUCTION: '%s'", text);
-}
-
 /* The shapes of each mix: its --shape rows, or those of the lists. */
 static bool prepare_candidates(struct error *error)
 {
@@ -252,7 +231,7 @@ static bool prepare_candidates(struct error *error)
 		load_mix_parse(options.mixes.words[k], &mix);
 		for (size_t i = 0; i < options.shapes.count; i++) {
 			struct candidate candidate = {.base = i};
-			if (!parse_shape(options.shapes.words[i], &candidate.shape, error))
+			if (!load_shape_parse(options.shapes.words[i], &candidate.shape, error))
 				return false;
 			candidate.shape.delay = longest_delay();
 			if (candidate.shape.mix != mix)

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "load.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "allocate.h"
 #include "arch/arch.h"
 #include "options.h"
+#include "text.h"
 
 /* The declared rule: a line that is read counts once, a line that is written counts once, and a regular store to a
  * line that was not read counts once more on x86_64 and POWER, because the core reads the line before it changes it. On
@@ -197,6 +200,25 @@ void load_accounting_write(struct json *json, enum load_mix mix)
 	json_u64(json, "program_bytes_per_step", load_program_bytes(mix));
 	json_u64(json, "model_dram_bytes_per_step", load_model_bytes(mix));
 	json_object_end(json);
+}
+
+bool load_shape_parse(const char *text, struct load_shape *shape, struct error *error)
+{
+	char *copy = allocate_text(text, strlen(text)), *rest = copy;
+	const char *mix = text_cut(&rest, '='), *streams = text_cut(&rest, '/'), *prefetch = text_cut(&rest, '/'),
+			   *hint = text_cut(&rest, '/'), *visit = text_cut(&rest, '/'), *instruction = text_cut(&rest, '/');
+	uint64_t numbers[3] = {0};
+	*shape = (struct load_shape){0};
+	bool good = instruction && !rest && load_mix_parse(mix, &shape->mix) && options_u64(streams, &numbers[0]) &&
+	            options_u64(prefetch, &numbers[1]) && load_hint_parse(hint, &shape->hint) &&
+	            options_u64(visit, &numbers[2]) && load_instruction_parse(instruction, &shape->instruction) &&
+	            numbers[0] >= 1 && numbers[0] <= LOAD_STREAMS_MAX && numbers[1] <= LOAD_PREFETCH_BYTES_MAX &&
+	            numbers[2] <= LOAD_VISIT_LINES_MAX;
+	shape->streams = (unsigned)numbers[0];
+	shape->prefetch_bytes = numbers[1];
+	shape->visit_lines = (unsigned)numbers[2];
+	free(copy);
+	return good || error_set(error, ERROR_USAGE, "--shape: not MIX=S/P/HINT/L/INSTRUCTION: '%s'", text);
 }
 
 const struct load_width *load_width_find(const char *name, struct error *error)

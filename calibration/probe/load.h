@@ -95,10 +95,13 @@ struct load_shape {
 	uint64_t delay;
 };
 #define LOAD_VISIT_LINES_MAX 4u
+#define LOAD_PREFETCH_BYTES_MAX (1u << 20)
 
 bool load_mix_parse(const char *word, enum load_mix *mix);
 bool load_hint_parse(const char *word, enum load_hint *hint);
 bool load_instruction_parse(const char *word, enum load_instruction *instruction);
+/* "reads=4/2048/t0/1/vector": all but the delay, which is none. */
+bool load_shape_parse(const char *text, struct load_shape *shape, struct error *error);
 /* What the document calls it; "none" without prefetches. */
 const char *load_hint_name(const struct load_shape *shape);
 const char *load_instruction_name(enum load_instruction instruction);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loaded latency: probes walk their chains while a group of CPUs loads memory, for each delay between the load's
- * bursts. Latency and bandwidth come from the same windows, in which all load threads were running. */
+/* Loaded latency: probes walk their chains while a group of CPUs loads memory, for each mix of traffic and each delay between
+ * the load's bursts. Latency and bandwidth come from the same windows, in which all load threads were running. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -49,18 +49,22 @@ static struct {
 	const char *load;
 	struct u64_list delays;
 	struct u64_list delays_ns;
+	struct u64_list mix_delays;
 	struct u64_list share_percents;
 	bool choose;
-	const char *mix;
+	struct word_list mixes;
 	uint64_t probe_size_bytes;
 	uint64_t stride_bytes;
 	const char *order;
 	uint64_t window_bytes;
 	uint64_t buffer_bytes;
+	bool share_buffer;
+	uint64_t share_passes;
 	uint64_t streams;
 	uint64_t prefetch_bytes;
 	const char *hint;
 	uint64_t visit_lines;
+	struct word_list shapes;
 } options;
 
 static const struct option table[] = {
@@ -70,17 +74,22 @@ static const struct option table[] = {
 	OPTION_ROW_OPTIONAL_LIST(
 		"--delay", &options.delays, "D[,D...]", 0, DELAY_MAX,
 		"dependent additions, no-ops for line_reads and random_reads, after every four lines (default, without "
-		"--delay-ns: the nineteen of Intel MLC, 0 to 20000)"),
+		"--delay-ns or --mix-delay: the nineteen of Intel MLC, 0 to 20000)"),
 	OPTION_ROW_OPTIONAL_LIST("--delay-ns", &options.delays_ns, "T[,T...]", 0, DELAY_MAX,
 	                         "in place of --delay: the same in ns, turned into additions or no-ops by timing some on "
 	                         "the first CPU that loads"),
+	OPTION_ROW_OPTIONAL_LIST("--mix-delay", &options.mix_delays, "D[,D...]", 0, DELAY_MAX,
+	                         "in place of --delay: delays of each mix, as many for each, in the order of --mix"),
 	OPTION_ROW_FLAG("--choose", &options.choose,
-	                "measure nothing, but choose the delays for --delay of another command: those of --delay or "
-	                "--delay-ns, then of --share-percent"),
+	                "measure nothing, but choose the delays for --delay of another command, --mix-delay for several mixes: "
+	                "those of --delay or --delay-ns, then of --share-percent"),
 	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
 	                         "with --choose: search delays at which the load moves so many percent of what it moves "
 	                         "without delay"),
-	OPTION_ROW_WORD("--mix", &options.mix, LOAD_MIX_CHOICES, "reads", "traffic of the load"),
+	/* Without confirmation where points are interpolated between: they need not be exactly at a share. */
+	OPTION_ROW_U64("--share-passes", &options.share_passes, "N", "3", 1, SHARES_PASSES,
+	               "1 finds a delay for each share, 2 confirms it, 3 finds another where that failed"),
+	OPTION_ROW_WORDS("--mix", &options.mixes, LOAD_MIX_CHOICES, "reads", "traffic of the load, one after another"),
 	OPTION_ROW_U64("--probe-size-bytes", &options.probe_size_bytes, "B", NULL, 64, 1ull << 40,
 	               "size of each probe's chain"),
 	OPTION_ROW_U64("--stride-bytes", &options.stride_bytes, "B", "64", 64, 1ull << 30, "distance of a chain's nodes"),
@@ -89,12 +98,16 @@ static const struct option table[] = {
 	               "extent of each window of order window"),
 	OPTION_ROW_U64("--buffer-bytes", &options.buffer_bytes, "B", NULL, 4096, 1ull << 40,
 	               "size of each array of each load thread"),
+	/* What a thread works on is then as large for every mix, and no larger than a mix of one array needs. */
+	OPTION_ROW_FLAG("--share-buffer", &options.share_buffer, "the arrays of a mix share --buffer-bytes between them"),
 	OPTION_ROW_U64("--streams", &options.streams, "S", "4", 1, LOAD_STREAMS_MAX,
 	               "places of each array worked on in turn: 1, 2, 4 or 8"),
-	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, 1u << 20,
+	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, LOAD_PREFETCH_BYTES_MAX,
 	               "distance of software prefetches; 0: none"),
 	OPTION_ROW_WORD("--hint", &options.hint, LOAD_HINT_CHOICES, "t0", LOAD_HINT_HELP),
 	OPTION_ROW_U64("--visit-lines", &options.visit_lines, "L", "0", 0, LOAD_VISIT_LINES_MAX, LOAD_VISIT_HELP),
+	OPTION_ROW_OPTIONAL_REPEATED("--shape", &options.shapes, "MIX=S/P/HINT/L/INSTRUCTION",
+	                             "settings of this mix, in place of those above"),
 	OPTIONS_WIDTH,
 	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
@@ -252,7 +265,18 @@ struct placement {
 	struct probe_windows *probes;
 };
 
+/* One kind of traffic: its delays, and what the search of more of them saw. */
+struct traffic {
+	struct load_shape shape;
+	uint64_t *delays;
+	struct shares search;
+	uint64_t *found; /* delays of the shares */
+};
+
 struct point {
+	const struct traffic *traffic;
+	uint64_t delay;
+	double delay_ticks;
 	struct error error;
 	struct placement *placements;
 	size_t count;
@@ -269,10 +293,9 @@ struct zero_load {
 static struct {
 	struct generator generator;
 	struct probe *probes;
-	struct point *points; /* one for each delay */
-	double *delay_ticks;
-	uint64_t *found; /* delays of the shares */
-	struct shares search;
+	struct traffic *traffic; /* by mix */
+	size_t delays;           /* of each */
+	struct point *points;    /* by mix, and of each by delay */
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
 } sweep;
@@ -281,13 +304,77 @@ static struct {
 static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300,  400,  500,
                                     700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000};
 
-static bool prepare(struct error *error)
+/* In whole pages. */
+static size_t array_bytes(enum load_mix mix)
 {
-	if (options.delays.count && options.delays_ns.count)
-		return error_set(error, ERROR_USAGE, "give --delay or --delay-ns, not both");
-	if (!options.delays.count && !options.delays_ns.count)
+	size_t bytes = options.buffer_bytes / load_mixes[mix].arrays;
+	return options.share_buffer ? bytes - bytes % 4096 : options.buffer_bytes;
+}
+
+static size_t points(void)
+{
+	return options.mixes.count * sweep.delays;
+}
+
+/* How many delays each mix has; without any of the options, those of MLC. */
+static bool count_delays(struct error *error)
+{
+	struct u64_list *of_each = &options.mix_delays;
+	if ((options.delays.count > 0) + (options.delays_ns.count > 0) + (of_each->count > 0) > 1)
+		return error_set(error, ERROR_USAGE, "give one of --delay, --delay-ns and --mix-delay");
+	if (of_each->count % options.mixes.count)
+		return error_set(error, ERROR_USAGE, "--mix-delay: %zu delays for %zu mixes; give as many for each",
+		                 of_each->count, options.mixes.count);
+	if (!options.delays.count && !options.delays_ns.count && !of_each->count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
+	sweep.delays = options.delays.count + options.delays_ns.count + of_each->count / options.mixes.count;
+	return true;
+}
+
+static bool mixes_differ(struct error *error)
+{
+	for (size_t i = 0; i < options.mixes.count; i++)
+		for (size_t k = 0; k < i; k++)
+			if (sweep.traffic[i].shape.mix == sweep.traffic[k].shape.mix)
+				return error_set(error, ERROR_USAGE, "--mix: %s is given twice", options.mixes.words[i]);
+	return true;
+}
+
+/* The shape of each mix: its --shape row, or that of the options. */
+static bool prepare_traffic(struct error *error)
+{
+	size_t used = 0;
+	sweep.traffic = allocate(options.mixes.count, sizeof(*sweep.traffic));
+	for (size_t k = 0; k < options.mixes.count; k++) {
+		struct load_shape *shape = &sweep.traffic[k].shape, own;
+		*shape = (struct load_shape){.streams = (unsigned)options.streams,
+		                             .prefetch_bytes = options.prefetch_bytes,
+		                             .visit_lines = (unsigned)options.visit_lines};
+		load_mix_parse(options.mixes.words[k], &shape->mix);
+		load_hint_parse(options.hint, &shape->hint);
+		for (size_t i = 0; i < options.shapes.count; i++) {
+			if (!load_shape_parse(options.shapes.words[i], &own, error))
+				return false;
+			if (own.mix == shape->mix) {
+				*shape = own;
+				used++;
+			}
+		}
+		shape->delay = DELAY_KNOWN; /* there has to be a kernel with delays */
+		if (!load_numbers_good(shape, array_bytes(shape->mix), error) || !load_shape_known(shape, error))
+			return false;
+		shape->delay = 0;
+	}
+	if (used != options.shapes.count)
+		return error_set(error, ERROR_USAGE, "--shape: one for each mix of --mix at most");
+	return mixes_differ(error);
+}
+
+static bool prepare(struct error *error)
+{
+	if (!count_delays(error) || !prepare_traffic(error))
+		return false;
 	if (options.share_percents.count && !options.choose)
 		return error_set(error, ERROR_USAGE, "--share-percent: only with --choose");
 	if (!generator_parse_group(&sweep.generator, options.load, false, error))
@@ -305,14 +392,7 @@ static bool prepare(struct error *error)
 		cpu_list_add(&sweep.cpus, probe->cpu);
 	}
 	uint64_t stride = options.stride_bytes, size = options.probe_size_bytes;
-	sweep.generator.shape = (struct load_shape){.streams = (unsigned)options.streams,
-	                                            .prefetch_bytes = options.prefetch_bytes,
-	                                            .visit_lines = (unsigned)options.visit_lines};
-	load_mix_parse(options.mix, &sweep.generator.shape.mix);
-	load_hint_parse(options.hint, &sweep.generator.shape.hint);
-	if (!load_numbers_good(&sweep.generator.shape, options.buffer_bytes, error) ||
-	    !load_shape_known(&sweep.generator.shape, error) ||
-	    !option_multiple("--stride-bytes", stride, memory_line_bytes(), error) ||
+	if (!option_multiple("--stride-bytes", stride, memory_line_bytes(), error) ||
 	    !option_multiple("--window-bytes", options.window_bytes, stride, error))
 		return false;
 	if (size < stride || size / stride > UINT32_MAX)
@@ -322,11 +402,15 @@ static bool prepare(struct error *error)
 	       common_parse(true, &sweep.generator.sampled, &sweep.generator.pmu, error);
 }
 
-struct timed_delays {
+struct timed_delay {
 	enum load_mix mix;
-	const uint64_t *delays;
+	uint64_t delay;
+	double ticks;
+};
+
+struct timed_delays {
+	struct timed_delay *list;
 	size_t count;
-	double *ticks;
 };
 
 static void time_each(struct worker *worker)
@@ -334,65 +418,93 @@ static void time_each(struct worker *worker)
 	const struct timed_delays *timed = worker->context;
 	corefreq_settle();
 	for (size_t k = 0; k < timed->count; k++) {
-		timed->ticks[k] = INFINITY;
+		struct timed_delay *one = &timed->list[k];
+		one->ticks = INFINITY;
 		for (int i = 0; i < DELAY_REPEATS; i++)
-			timed->ticks[k] = fmin(timed->ticks[k], generator_delay_ticks(timed->mix, timed->delays[k]));
+			one->ticks = fmin(one->ticks, generator_delay_ticks(one->mix, one->delay));
 	}
 }
 
 /* How long delays are on the CPU that loads first, while it does not. */
-static bool time_delays(const uint64_t *delays, size_t count, double *ticks, struct error *error)
+static bool time_delays(struct timed_delay *list, size_t count, struct error *error)
 {
-	const struct generator *generator = &sweep.generator;
-	struct timed_delays timed = {generator->shape.mix, delays, count, ticks};
+	struct timed_delays timed = {list, count};
 	struct worker worker;
-	if (!worker_start(&worker, generator->threads[0].cpu, time_each, &timed, error))
+	if (!worker_start(&worker, sweep.generator.threads[0].cpu, time_each, &timed, error))
 		return false;
 	worker_wait(&worker);
 	worker_join(&worker);
 	return error_take(error, &worker.error);
 }
 
-/* Turns --delay-ns into additions or no-ops; the points say how long each then really was. */
-static bool delays_from_ns(struct error *error)
+static bool time_points(struct error *error)
 {
-	const uint64_t known = DELAY_KNOWN;
-	double ticks;
-	if (!time_delays(&known, 1, &ticks, error))
+	struct timed_delay *timed = allocate(points(), sizeof(*timed));
+	for (size_t i = 0; i < points(); i++)
+		timed[i] = (struct timed_delay){.mix = sweep.points[i].traffic->shape.mix, .delay = sweep.points[i].delay};
+	bool good = time_delays(timed, points(), error);
+	for (size_t i = 0; good && i < points(); i++)
+		sweep.points[i].delay_ticks = timed[i].ticks;
+	free(timed);
+	return good;
+}
+
+/* Turns --delay-ns into additions or no-ops of a mix; the points say how long each then really was. */
+static bool delays_from_ns(struct traffic *traffic, struct error *error)
+{
+	struct timed_delay known = {.mix = traffic->shape.mix, .delay = DELAY_KNOWN};
+	if (!time_delays(&known, 1, error))
 		return false;
-	if (ticks <= 0)
+	if (known.ticks <= 0)
 		return error_set(error, ERROR_CHECK_FAILED, "%u instructions take no time by this clock; use --delay",
 		                 DELAY_KNOWN);
-	options.delays.values = allocate(options.delays_ns.count, sizeof(*options.delays.values));
-	options.delays.count = options.delays_ns.count;
-	for (size_t i = 0; i < options.delays.count; i++) {
-		double units = round((double)options.delays_ns.values[i] * DELAY_KNOWN / clock_ns(ticks));
+	for (size_t i = 0; i < sweep.delays; i++) {
+		uint64_t ns = options.delays_ns.values[i];
+		double units = round((double)ns * DELAY_KNOWN / clock_ns(known.ticks));
 		if (units > DELAY_MAX)
 			return error_set(error, ERROR_USAGE, "--delay-ns: must be at most %.0f on this CPU, not %llu",
-			                 DELAY_MAX * clock_ns(ticks) / DELAY_KNOWN,
-			                 (unsigned long long)options.delays_ns.values[i]);
-		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
+			                 DELAY_MAX * clock_ns(known.ticks) / DELAY_KNOWN, (unsigned long long)ns);
+		traffic->delays[i] = ns == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
 	}
+	return true;
+}
+
+/* The delays of the kth mix. */
+static bool set_delays(size_t k, struct error *error)
+{
+	struct traffic *traffic = &sweep.traffic[k];
+	traffic->delays = allocate(sweep.delays, sizeof(uint64_t));
+	if (options.delays_ns.count)
+		return delays_from_ns(traffic, error);
+	const uint64_t *values = options.delays.count ? options.delays.values : options.mix_delays.values + k * sweep.delays;
+	memcpy(traffic->delays, values, sweep.delays * sizeof(uint64_t));
 	return true;
 }
 
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	if (options.delays_ns.count && !delays_from_ns(error))
-		return false;
-	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
+	size_t probes = options.probes.count, shares = options.share_percents.count;
 	sweep.zero = allocate(probes, sizeof(*sweep.zero));
-	sweep.points = allocate(delays, sizeof(*sweep.points));
-	sweep.delay_ticks = allocate(delays, sizeof(double));
-	sweep.found = allocate(shares, sizeof(*sweep.found));
-	sweep.search.looks = allocate(shares_looks_max(shares), sizeof(*sweep.search.looks));
+	sweep.points = allocate(points(), sizeof(*sweep.points));
+	for (size_t k = 0; k < options.mixes.count; k++) {
+		struct traffic *traffic = &sweep.traffic[k];
+		if (!set_delays(k, error))
+			return false;
+		traffic->found = allocate(shares, sizeof(*traffic->found));
+		traffic->search.looks = allocate(shares_looks_max(shares), sizeof(*traffic->search.looks));
+		generator_need(generator, &generator->groups[0], load_mixes[traffic->shape.mix].arrays,
+		               array_bytes(traffic->shape.mix));
+	}
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
 			sweep.zero[i].ticks[m] = allocate(common.windows * common.placements, sizeof(double));
-	for (size_t i = 0; i < delays; i++)
-		sweep.points[i].placements = allocate(common.placements, sizeof(struct placement));
-	generator_need(generator, &generator->groups[0], load_mixes[generator->shape.mix].arrays, options.buffer_bytes);
+	for (size_t i = 0; i < points(); i++) {
+		const struct traffic *traffic = &sweep.traffic[i / sweep.delays];
+		sweep.points[i] = (struct point){.traffic = traffic,
+		                                 .delay = traffic->delays[i % sweep.delays],
+		                                 .placements = allocate(common.placements, sizeof(struct placement))};
+	}
 	generator->page_kind = page_kind_of(common.pages);
 	generator->width = load_width_find(common.width, error);
 	generator->watched = &sweep.cpus;
@@ -425,9 +537,9 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void demand_results(struct demand *demand)
 {
-	uint64_t runs = common.placements * options.delays.count;
+	uint64_t runs = common.placements * points();
 	uint64_t windows = common.windows * (1 + options.probes.count);
-	demand_other(demand, sizeof(struct point), options.delays.count);
+	demand_other(demand, sizeof(struct point), points());
 	demand_other(demand, common.windows * common.placements * sizeof(double), MOMENTS * options.probes.count);
 	demand_other(demand, sizeof(struct placement) + windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
@@ -601,12 +713,13 @@ static bool all_alive(void)
 }
 
 /* One run of load and probes. False where it failed: with `error` set, no other can be made. */
-static bool run_load(uint64_t delay, double settle_s, double windows_s, struct error *found, struct error *error)
+static bool run_load(const struct traffic *traffic, uint64_t delay, double settle_s, double windows_s,
+                     struct error *found, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	struct load_shape shape = generator->shape;
+	struct load_shape shape = traffic->shape;
 	shape.delay = delay;
-	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error))
+	if (!generator_select(generator, &generator->groups[0], &shape, array_bytes(shape.mix), error))
 		return false;
 	begin_probes(settle_s + windows_s);
 	bool good = generator_run_windows(generator, settle_s, windows_s, found);
@@ -626,7 +739,7 @@ static bool measure_point(size_t number, uint64_t seed, struct error *error)
 {
 	struct point *point = &sweep.points[number];
 	struct error found = {0};
-	if (run_load(options.delays.values[number], common.settle_s, common.window_s * (double)common.windows, &found,
+	if (run_load(point->traffic, point->delay, common.settle_s, common.window_s * (double)common.windows, &found,
 	             error) &&
 	    keep_run(point, seed, &found))
 		return true;
@@ -638,34 +751,42 @@ static bool measure_point(size_t number, uint64_t seed, struct error *error)
 
 static bool look(void *context, uint64_t delay, double *rate, struct error *error)
 {
-	(void)context;
+	const struct traffic *traffic = context;
 	double rates[LOOK_WINDOWS] = {0};
-	if (stop_error(error) || !run_load(delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, error))
+	if (stop_error(error) || !run_load(traffic, delay, LOOK_SETTLE_S, LOOK_WINDOWS * LOOK_WINDOW_S, error, error))
 		return false;
 	generator_add_rates(&sweep.generator, rates, NULL, LOOK_WINDOWS, LOOK_WINDOW_S * clock_now_used.hz);
 	*rate = statistics_median(rates, LOOK_WINDOWS);
 	return true;
 }
 
-/* Finds the delays of the shares, with the probes running as they will be. */
-static bool find_shares(struct error *error)
+/* Finds the delays of the shares of a mix, with the probes running as they will be. */
+static bool find_shares(struct traffic *traffic, struct error *error)
 {
-	sweep.search.measure = look;
-	for (unsigned pass = 1; pass <= SHARES_PASSES; pass++)
+	traffic->search.measure = look;
+	traffic->search.context = traffic;
+	for (unsigned pass = 1; pass <= options.share_passes; pass++)
 		for (size_t i = 0; i < options.share_percents.count; i++)
-			if (!shares_find(&sweep.search, (double)options.share_percents.values[i] / 100, pass, &sweep.found[i],
-			                 error))
+			if (!shares_find(&traffic->search, (double)options.share_percents.values[i] / 100, pass,
+			                 &traffic->found[i], error))
 				return false;
 	return true;
 }
 
-/* All delays in a random order, so that drift and warmth do not follow the delay. */
+static bool find_all_shares(struct error *error)
+{
+	for (size_t k = 0; k < options.mixes.count; k++)
+		if (!find_shares(&sweep.traffic[k], error))
+			return false;
+	return true;
+}
+
+/* All mixes and delays in a random order, so that drift and warmth do not follow them. */
 static bool measure_points(uint64_t number, uint64_t seed, struct error *error)
 {
-	const size_t count = options.delays.count;
+	const size_t count = points();
 	uint32_t *order = random_order(count, seed);
-	bool good = measure_zero(START, error) &&
-	            (number > 0 || time_delays(options.delays.values, count, sweep.delay_ticks, error));
+	bool good = measure_zero(START, error) && (number > 0 || time_points(error));
 	for (size_t i = 0; good && i < count; i++) {
 		if (i == count / 2)
 			good = measure_zero(MIDDLE, error);
@@ -689,7 +810,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 		return false;
 	}
 	struct error wrong = {0};
-	bool good = options.choose ? find_shares(error) : measure_points(number, seed, error);
+	bool good = options.choose ? find_all_shares(error) : measure_points(number, seed, error);
 	for (size_t i = 0; i < options.probes.count; i++)
 		probe_close(&sweep.probes[i], &wrong);
 	/* Work that proves wrong says more than that it was told to stop. */
@@ -705,7 +826,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 static bool keep_complete(void)
 {
 	bool any = false;
-	for (size_t i = 0; i < options.delays.count; i++) {
+	for (size_t i = 0; i < points(); i++) {
 		struct point *point = &sweep.points[i];
 		if (point->error.code != ERROR_NONE)
 			continue;
@@ -717,9 +838,9 @@ static bool keep_complete(void)
 }
 
 /* MB/s of one line per tick. */
-static double mb_s(void)
+static double mb_s(const struct traffic *traffic)
 {
-	return load_model_bytes(sweep.generator.shape.mix) * clock_now_used.hz / 1e6;
+	return load_model_bytes(traffic->shape.mix) * clock_now_used.hz / 1e6;
 }
 
 /* The object is left open. */
@@ -730,11 +851,11 @@ static void probe_begin_write(struct json *json, const struct probe *probe)
 	json_u64(json, "node", probe->node);
 }
 
-static void placement_write(struct json *json, const struct placement *placement)
+static void placement_write(struct json *json, const struct placement *placement, double unit_mb_s)
 {
 	const struct evidence *evidence = &placement->evidence;
 	evidence_begin_write(json, NULL, evidence);
-	json_f64s(json, "windows_mb_s", placement->window_rates, common.windows, mb_s());
+	json_f64s(json, "windows_mb_s", placement->window_rates, common.windows, unit_mb_s);
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
 		const struct probe_windows *windows = &placement->probes[i];
@@ -754,16 +875,17 @@ static void point_write(struct json *json, size_t number)
 	const struct point *point = &sweep.points[number];
 	bool good = point->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
-	json_u64(json, "inject_delay", options.delays.values[number]);
-	json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[number]));
-	load_accounting_write(json, sweep.generator.shape.mix);
+	json_text(json, "mix", load_mixes[point->traffic->shape.mix].name);
+	json_u64(json, "inject_delay", point->delay);
+	json_f64(json, "delay_ns", clock_ns(point->delay_ticks));
+	load_accounting_write(json, point->traffic->shape.mix);
 	/* The load's work was proved after each run; had it not been, there would be no result. */
 	json_bool(json, "checked", good && point->count > 0);
 	json_text(json, "stopped", good ? stopped_by(point->count, common.placements) : NULL);
 	error_write(json, &point->error);
 	if (json_array_known(json, "placements", good)) {
 		for (size_t k = 0; k < point->count; k++)
-			placement_write(json, &point->placements[k]);
+			placement_write(json, &point->placements[k], mb_s(point->traffic));
 		json_array_end(json);
 	}
 	json_object_end(json);
@@ -784,40 +906,57 @@ static void zero_load_write(struct json *json)
 	json_array_end(json);
 }
 
+static void shares_write(struct json *json, const struct traffic *traffic)
+{
+	for (size_t i = 0; i < options.share_percents.count; i++) {
+		json_object_begin(json, NULL);
+		json_text(json, "mix", load_mixes[traffic->shape.mix].name);
+		json_u64(json, "share_percent", options.share_percents.values[i]);
+		json_u64(json, "inject_delay", traffic->found[i]);
+		json_f64(json, "share_found", shares_of(&traffic->search, traffic->found[i]));
+		json_object_end(json);
+	}
+}
+
+static void looks_write(struct json *json, const struct traffic *traffic)
+{
+	for (size_t i = 0; i < traffic->search.count; i++) {
+		const struct shares_look *look = &traffic->search.looks[i];
+		json_object_begin(json, NULL);
+		json_text(json, "mix", load_mixes[traffic->shape.mix].name);
+		json_u64(json, "inject_delay", look->delay);
+		json_u64(json, "times", look->times);
+		json_f64(json, "best_mb_s", look->rate * mb_s(traffic));
+		json_object_end(json);
+	}
+}
+
 static void choice_write(struct json *json)
 {
 	json_object_begin(json, NULL);
 	json_array_begin(json, "chosen");
-	for (size_t i = 0; i < options.delays.count; i++)
-		json_u64(json, NULL, options.delays.values[i]);
-	for (size_t i = 0; i < options.share_percents.count; i++)
-		json_u64(json, NULL, sweep.found[i]);
+	for (size_t k = 0; k < options.mixes.count; k++) {
+		const struct traffic *traffic = &sweep.traffic[k];
+		for (size_t i = 0; i < sweep.delays; i++)
+			json_u64(json, NULL, traffic->delays[i]);
+		for (size_t i = 0; i < options.share_percents.count; i++)
+			json_u64(json, NULL, traffic->found[i]);
+	}
 	json_array_end(json);
 	json_array_begin(json, "shares");
-	for (size_t i = 0; i < options.share_percents.count; i++) {
-		json_object_begin(json, NULL);
-		json_u64(json, "share_percent", options.share_percents.values[i]);
-		json_u64(json, "inject_delay", sweep.found[i]);
-		json_f64(json, "share_found", shares_of(&sweep.search, sweep.found[i]));
-		json_object_end(json);
-	}
+	for (size_t k = 0; k < options.mixes.count; k++)
+		shares_write(json, &sweep.traffic[k]);
 	json_array_end(json);
 	json_array_begin(json, "looks");
-	for (size_t i = 0; i < sweep.search.count; i++) {
-		const struct shares_look *look = &sweep.search.looks[i];
-		json_object_begin(json, NULL);
-		json_u64(json, "inject_delay", look->delay);
-		json_u64(json, "times", look->times);
-		json_f64(json, "best_mb_s", look->rate * mb_s());
-		json_object_end(json);
-	}
+	for (size_t k = 0; k < options.mixes.count; k++)
+		looks_write(json, &sweep.traffic[k]);
 	json_array_end(json);
 	json_object_end(json);
 }
 
 static bool points_write(struct json *json, struct error *error)
 {
-	size_t failed = 0, count = options.delays.count;
+	size_t failed = 0, count = points();
 	json_object_begin(json, NULL);
 	json_array_begin(json, "points");
 	for (size_t i = 0; i < count; i++) {
