@@ -246,7 +246,7 @@ RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
 
 def answer(step: Step) -> dict[str, Any]:
     """Return sutprobe's document for *step*: a recorded one, repeated for all that was asked."""
-    named = [RECORDED / f"{name}.json" for name in (step.id, step.kind)]
+    named = [RECORDED / f"{name}.json" for name in (step.id, f"{step.kind}{_form(step.id)}", step.kind)]
     others = [path for path in sorted(RECORDED.glob(f"{step.kind}-*.json")) if _form(path.stem) == _form(step.id)]
     path = next(path for path in (*named, *others) if path.exists())
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -387,7 +387,7 @@ def _matrix(document: dict[str, Any], step: Step) -> None:
     ]
 
 
-SHORT = {"c2c_matrix", "loaded_latency"}
+SHORT = {"c2c_matrix", "loaded_latency", "memory_curves"}
 """Kinds whose search has an answer of the same length on every machine."""
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
@@ -396,6 +396,7 @@ GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
     "bandwidth_scaling": _traffic, "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
     "sustained_bandwidth": _traffic, "bandwidth_ladder": _traffic, "traffic_shape": _traffic, "loaded_latency": _loaded,
+    "memory_curves": _loaded,
     "c2c_latency": _transfers, "c2c_matrix": _matrix,
 }  # fmt: skip
 """Kinds whose documents grow with the machine."""

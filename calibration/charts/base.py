@@ -359,10 +359,19 @@ def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json]
 
 
 def stacked(
-    views: Sequence[Json], spacing: int, measurements: Iterable[Measured[Any]] = (), beside: bool = False
+    views: Sequence[Json],
+    spacing: int,
+    measurements: Iterable[Measured[Any]] = (),
+    *,
+    beside: bool = False,
+    alike: bool = False,
 ) -> Json:
-    """Return a specification of *views* below or *beside* each other, each with its own size and colours."""
-    resolve = {"scale": {"color": "independent", "strokeDash": "independent"}}
+    """Return a specification of *views* below or *beside* each other, each with its own size.
+
+    Each has its own colours and legend, unless they are *alike*.
+    """
+    channels = ("color", "strokeDash", "shape") if alike else ("color", "strokeDash")
+    resolve = {"scale": dict.fromkeys(channels, "shared" if alike else "independent")}
     content = {"hconcat" if beside else "vconcat": views, "spacing": spacing, "resolve": resolve}
     return _whole(measurements, content)
 

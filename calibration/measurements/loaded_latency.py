@@ -293,10 +293,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
         yield Parsed(
             values=LoadedLatencyValues(
-                mix=str(parameters["mix"]),
+                mix=result.points[0].mix,
                 load=str(parameters["load"]),
                 points=tuple(points),
-                zero_load=result.zero_load,
+                zero_load=ZeroLoad.of_probes(result.zero_load),
             ),
             flags=(
                 *evidence_flags(document, result.points),
@@ -304,7 +304,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *size_flags(sut, probe_bytes, held),
                 *drift_flags(result.zero_load),
                 *counted_flags([(load.name, load.counted) for load in points if load.counted]),
-                *stores_flags(sut.context, [str(parameters["mix"])], counted=any(load.counted for load in points)),
+                *stores_flags(sut.context, [result.points[0].mix], counted=any(load.counted for load in points)),
                 *latency_flags([load.counted_latency for load in points]),
             ),
             missing=tuple(missing),
@@ -436,10 +436,10 @@ def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | Non
     )
 
 
-def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
-    """Yield a flag if the unloaded latency changed during the sweep, on any probe."""
+def drift_flags(found: Sequence[ZeroLoad]) -> Iterator[Flag]:
+    """Yield a flag if the unloaded latency *found* in all rounds changed during the sweep, on any probe."""
     changes: dict[int, float] = {}
-    for point in zero_load:
+    for point in ZeroLoad.of_probes(found):
         moments = (point.windows_ns_start, point.windows_ns_middle, point.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # an interrupted sweep lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:

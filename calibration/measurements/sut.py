@@ -191,6 +191,10 @@ class Sut:
         row = self._distances(node)
         return among[0] if row is None else min(among, key=lambda other: (row[other], other))
 
+    def distance(self, node: int, other: int) -> int | None:
+        """Return the distance of the memory of *other* from *node*, by the firmware; ``None`` if unknown."""
+        return (self._distances(node) or {}).get(other)
+
     def _distances(self, node: int) -> dict[int, int] | None:
         """Return the distances of all nodes from *node*; ``None`` if they are unknown."""
         ids, rows = [local.id for local in self.context.nodes], self.context.distances

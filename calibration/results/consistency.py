@@ -23,6 +23,7 @@ RuleName = Literal[
     "same_bandwidth",
     "own_memory",
     "load",
+    "same_curve",
     "parallelism",
 ]
 
@@ -92,6 +93,9 @@ RULES: Final[Mapping[RuleName, Rule]] = {
         "Memory not nearer to other nodes", "other nodes reach the memory by a link, its own node without one"
     ),
     "load": Rule("Latency not lower under load", "load does not lower the latency of memory"),
+    "same_curve": Rule(
+        "Repeated loaded latency", "the memory of a node has one curve for a mix, however its load is swept", same=True
+    ),
     "parallelism": Rule(
         "Random reads not above the outstanding loads",
         "a thread among all has no more outstanding loads than one alone",

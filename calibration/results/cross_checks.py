@@ -20,8 +20,9 @@ from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.load_tail import LoadTailValues
-from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.loaded_latency import RECORD_SHARE, LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
+from calibration.measurements.memory_curves import CurveFigures, MemoryCurvesValues
 from calibration.measurements.memory_parallelism import MemoryParallelismValues, ParallelCurve
 from calibration.measurements.page_sizes import PageSizesValues, page_label
 from calibration.measurements.peak_injection_bandwidth import PeakValues
@@ -65,6 +66,7 @@ def cross_checks(measurements: Sequence[Measurement]) -> tuple[ConsistencyCheck,
         *_repeated("same_bandwidth", _bandwidths(measurements)),
         *_own_memory(measurements),
         *_loads(measurements),
+        *_curves(measurements),
         *_parallelism(measurements),
     )
 
@@ -186,6 +188,11 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
             for full in loaded.ends[:1]:
                 name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
                 yield check("part", _side(measurement, name, full.bandwidth_mb_s), whole.side)
+    for measurement, values, curve in _local_curves(measurements):
+        if (whole := wholes.get(curve.mix)) is not None:
+            yield check(
+                "part", _side(measurement, f"{_curve(values, curve)}.bandwidth_mb_s", curve.full_mb_s), whole.side
+            )
     ladders = list(_of(measurements, BandwidthLadderValues))
     everywhere = {rung.mix: side for ladder in ladders if ladder[1].threads > 1 for rung, side in _in_memory(*ladder)}
     for ladder in ladders:
@@ -358,6 +365,35 @@ def _loads(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
             yield check(
                 "load", _side(measurement, names[0], idle.latency_ns), _side(measurement, names[1], busy.latency_ns)
             )
+
+
+def _local_curves(
+    measurements: Sequence[Measurement],
+) -> Iterator[tuple[Measurement, MemoryCurvesValues, CurveFigures]]:
+    """Yield the curves of nodes' own memory."""
+    for measurement, values in _of(measurements, MemoryCurvesValues):
+        if values.relation == "local":
+            for curve in values.curves:
+                yield measurement, values, curve
+
+
+def _curve(values: MemoryCurvesValues, curve: CurveFigures) -> str:
+    return f"memory_curves.{values.cpu_node}.{values.memory_node}.{curve.mix}"
+
+
+def _curves(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield latency at ``RECORD_SHARE`` of the load of a node's own memory against that of the loaded latency."""
+    share = round(100 * RECORD_SHARE)
+    for measurement, sweep in _of(measurements, LoadedLatencyValues):
+        point = next((point for point in sweep.points if point.share == RECORD_SHARE), None)
+        for number, probe in enumerate(() if point is None else point.probes):
+            which = "" if number == 0 else f".cpu{probe.cpu}"
+            of_record = _side(measurement, f"loaded_latency.{share}pct{which}.latency_ns", probe.latency_ns)
+            for other, values, curve in _local_curves(measurements):
+                same = (values.probe_cpu, values.memory_node, curve.mix) == (probe.cpu, probe.node, sweep.mix)
+                if same and share in curve.latency_ns:
+                    name = f"{_curve(values, curve)}.{share}pct.latency_ns"
+                    yield check("same_curve", _side(other, name, curve.latency_ns[share]), of_record)
 
 
 def _parallel(curve: ParallelCurve) -> str:

@@ -31,11 +31,12 @@ class LoadedPlacement(CountedPlacement):
 class LoadedPoint(Point):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
-    ``accounting`` is that of the load's mix.
+    ``accounting`` is that of the load's ``mix``.
     """
 
     IDENTITY: ClassVar = ()
 
+    mix: str
     inject_delay: int
     delay_ns: float
     accounting: Accounting
@@ -53,16 +54,30 @@ class ZeroLoad(Model):
     windows_ns_end: tuple[float, ...]
 
     @classmethod
-    def joined(cls, rounds: Sequence[Self]) -> Self:
-        """Return one probe's windows of several *rounds*."""
+    def of_probes(cls, found: Sequence["ZeroLoad"]) -> "tuple[ZeroLoad, ...]":
+        """Return the windows *found* in all rounds, joined by probe."""
         names = ("windows_ns_start", "windows_ns_middle", "windows_ns_end")
-        windows = {name: tuple(ns for zero in rounds for ns in getattr(zero, name)) for name in names}
-        return rounds[0].model_copy(update=windows)
+        return tuple(
+            ZeroLoad(cpu=cpu, node=node, **{name: sum((getattr(zero, name) for zero in own), ()) for name in names})
+            for (cpu, node), own in grouped(((zero.cpu, zero.node), zero) for zero in found).items()
+        )
+
+
+class ZeroLoadRound(ZeroLoad):
+    """The same in one round; ``None`` if measured once."""
+
+    round: int | None = None
+
+    @property
+    def windows_ns(self) -> tuple[float, ...]:
+        """The windows of all three moments."""
+        return (*self.windows_ns_start, *self.windows_ns_middle, *self.windows_ns_end)
 
 
 class LoadedShare(Model):
-    """The delay found for a share of the bandwidth without delay, and the share seen there."""
+    """The delay found for a share of the bandwidth of ``mix`` without delay, and the share seen there."""
 
+    mix: str
     share_percent: int
     inject_delay: int
     share_found: float
@@ -71,6 +86,7 @@ class LoadedShare(Model):
 class LoadedLook(Model):
     """One delay of the search for shares: the highest bandwidth of so many looks."""
 
+    mix: str
     inject_delay: int
     times: int
     best_mb_s: float
@@ -88,15 +104,11 @@ class LoadedResult(Result):
     """Result of ``sutprobe loaded``: one point per injection delay."""
 
     points: tuple[LoadedPoint, ...]
-    zero_load: tuple[ZeroLoad, ...]
+    zero_load: tuple[ZeroLoadRound, ...]
 
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
-        """Return the results of *rounds* as one: points by their place, and the unloaded windows."""
-        zeros = grouped(((zero.cpu, zero.node), zero) for _, result in rounds for zero in result.zero_load)
-        return rounds[0][1].model_copy(
-            update={
-                "points": merged_points([(part, result.points) for part, result in rounds]),
-                "zero_load": tuple(map(ZeroLoad.joined, zeros.values())),
-            }
-        )
+        """Return the results of *rounds* as one: points by their place, and the unloaded windows of each round."""
+        zeros = (zero.model_copy(update={"round": part.round}) for part, result in rounds for zero in result.zero_load)
+        points = merged_points([(part, result.points) for part, result in rounds])
+        return rounds[0][1].model_copy(update={"points": points, "zero_load": tuple(zeros)})

@@ -17,6 +17,7 @@ from calibration.report.pictures import keep
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.report.made_counts import counted_document
+from tests.report.made_curves import curves_document
 from tests.report.made_lab import server_document
 from tests.report.report_documents import run_document
 
@@ -28,6 +29,7 @@ AFTER = "\nWhat runs\n---------"
 
 def documents() -> Iterator[tuple[RunDocument, str]]:
     """Yield documents, each with the note for the captions of its charts."""
+    yield curves_document(), "Synthetic data: two nodes with DDR, and their link."
     yield read_run(SHARE / "results" / "example" / "run.json"), ""
     yield run_document(names=("prefetcher_effect",)), ""
     yield server_document(), "Synthetic data: 2 x 64 cores, 8 nodes."

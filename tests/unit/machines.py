@@ -95,6 +95,7 @@ def machine(
                 )
                 for node, size in enumerate((*[node_bytes] * nodes, *memory_only_bytes))
             ),
+            "memory_only_nodes": tuple(range(nodes, everywhere)),
             "memory": captured.memory.model_copy(update={"available_bytes": None}),
             "confinement": captured.confinement.model_copy(update={"memory_nodes": None}),
             "distances": tuple(

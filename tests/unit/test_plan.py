@@ -91,7 +91,8 @@ def test_plan_keeps_half_of_each_nodes_memory_free(machine: Context, profile: st
         if not (sizes := options(step, "buffer-bytes")):
             continue
         largest = max(int(part) for part in sizes[0].split(","))
-        arrays = max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
+        shared = "--share-buffer" in step.argv
+        arrays = 1 if shared else max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
         wanted: dict[int, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
         for group in options(step, "group") or options(step, "load"):
             begun: dict[int, int] = {}

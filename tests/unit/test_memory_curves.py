@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory curves: figures of known curves, pairs of nodes, and what a page says of them."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from calibration.measurements import declaration
+from calibration.measurements.base import NotPlanned, Step
+from calibration.measurements.memory_curves import (
+    CurveFigures,
+    MemoryCurvesSettings,
+    MemoryCurvesValues,
+    bandwidth_at,
+    latency_at,
+    pairs_of,
+)
+from calibration.measurements.sut import Sut
+from calibration.profiles import load_profile
+from tests.report.made_curves import Model, made_rounds, queue
+from tests.report.report_documents import MACHINE, context_of, parsed_measurements
+from tests.unit.machines import MACHINES
+
+CURVE = [(0.0, 100.0), (40.0, 100.0), (80.0, 180.0), (100.0, 300.0)]
+
+
+def values_of(
+    full_mb_s: dict[str, float], latency_ns: Model, noise: float = 0.0, shares: Sequence[int] = (50, 75, 90)
+) -> MemoryCurvesValues:
+    document = made_rounds((1, 0, 0), full_mb_s, latency_ns, noise=noise, shares=shares)
+    (found,) = parsed_measurements("memory_curves", document, context_of(MACHINE))
+    assert isinstance(found.values, MemoryCurvesValues)
+    return found.values
+
+
+def curve_of(values: MemoryCurvesValues, mix: str) -> CurveFigures:
+    return next(curve for curve in values.curves if curve.mix == mix)
+
+
+@pytest.mark.parametrize(("bandwidth", "latency"), [(20.0, 100.0), (60.0, 140.0), (90.0, 240.0), (100.0, 300.0)])
+def test_latency_is_on_the_line_between_two_points(bandwidth: float, latency: float) -> None:
+    assert latency_at(CURVE, bandwidth) == latency
+    assert latency == 100.0 or bandwidth_at(CURVE, latency) == bandwidth
+
+
+def test_a_curve_that_turns_back_counts_where_it_first_gets_to() -> None:
+    turning = [(0.0, 100.0), (80.0, 150.0), (100.0, 200.0), (90.0, 400.0)]
+    assert latency_at(turning, 95.0) == 187.5
+    assert bandwidth_at(turning, 300.0) == 95.0
+
+
+def test_what_a_curve_does_not_reach_is_at_its_end() -> None:
+    assert latency_at(CURVE, 120.0) == 300.0
+    assert bandwidth_at(CURVE, 500.0) == 100.0
+
+
+def test_figures_are_those_of_the_model() -> None:
+    reads = curve_of(values_of({"reads": 200e3, "1:1": 150e3}, partial(queue, 100.0)), "reads")
+    assert reads.full_mb_s.value == pytest.approx(200e3)
+    assert {share: round(found.value, 3) for share, found in reads.latency_ns.items()} == {
+        50: round(queue(100.0, "reads", 0.5), 3), 75: round(queue(100.0, "reads", 0.75), 3),
+        90: round(queue(100.0, "reads", 0.9), 3),
+    }  # fmt: skip
+    assert reads.doubled_mb_s is not None
+    assert 0.9 * 200e3 < reads.doubled_mb_s.value < 200e3
+
+
+def test_rounds_that_scale_together_have_the_interval_of_their_ratio() -> None:
+    values = values_of({"reads": 200e3}, partial(queue, 100.0), noise=0.02)
+    reads = curve_of(values, "reads")
+    assert reads.full_mb_s.estimator == "median_of_rounds"
+    assert reads.latency_ns[75].estimator == "derived"
+    assert len(reads.latency_ns[75].rounds) == 6
+    low, high = reads.latency_ns[75].interval or (0.0, 0.0)
+    assert low < reads.latency_ns[75].value < high
+    assert len(values.unloaded_ns.rounds) == 6
+
+
+def flat(doubling: dict[str, float], mix: str, share: float) -> float:
+    """Return a latency that is flat until close before a share, where it doubles, and rises on."""
+    begin = doubling[mix] - 0.05
+    return 100.0 if share <= begin else 100.0 + 2000.0 * (share - begin)
+
+
+def test_the_share_of_writes_that_doubles_latency_is_between_two_mixes() -> None:
+    # of 100 GB/s, reads double the latency at 90 %, 3:1 at 80 %, 1:1 at 60 %: 75 GB/s lies a quarter of the way between
+    model = partial(flat, {"reads": 0.9, "3:1": 0.8, "1:1": 0.6})
+    values = values_of(dict.fromkeys(("reads", "3:1", "1:1"), 100e3), model, shares=range(5, 100, 5))
+    assert [curve.write_share for curve in values.curves] == [0.0, 0.25, 0.5]
+    assert [curve.doubled_mb_s and round(curve.doubled_mb_s.value) for curve in values.curves] == [90000, 80000, 60000]
+    assert values.doubling_write_share is not None
+    assert values.doubling_write_share.value == pytest.approx(0.25 + 0.25 * 0.25)
+
+
+@pytest.mark.parametrize("doubling", [{"reads": 0.9, "1:1": 0.8}, {"reads": 0.6, "1:1": 0.5}])
+def test_a_share_of_writes_that_no_mix_shows_is_not_made_up(doubling: dict[str, float]) -> None:
+    values = values_of(dict.fromkeys(doubling, 100e3), partial(flat, doubling), shares=range(5, 100, 5))
+    assert values.doubling_write_share is None
+    assert len(list(declaration("memory_curves").summary([values]))) == 1
+
+
+def test_a_load_that_leaves_the_latency_alone_doubles_nothing() -> None:
+    values = values_of({"reads": 20e3, "1:1": 20e3}, lambda _mix, share: 100.0 + 5 * share)
+    assert [curve.doubled_mb_s for curve in values.curves] == [None, None]
+    assert values.doubling_write_share is None
+
+
+def planned(machine: str, profile: str) -> tuple[list[Step], list[NotPlanned]]:
+    found = list(
+        declaration("memory_curves").steps(Sut(MACHINES[machine]), load_profile(profile).measurements["memory_curves"])
+    )
+    return [item for item in found if isinstance(item, Step)], [item for item in found if isinstance(item, NotPlanned)]
+
+
+@pytest.mark.parametrize(("profile", "most_s"), [("nightly", 45), ("full", 240)])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_curves_end_in_time(machine: str, profile: str, most_s: float) -> None:
+    steps, _ = planned(machine, profile)
+    rounds = load_profile(profile).rounds
+    assert sum(step.longest_duration_s * (1 if step.part_of else rounds) for step in steps) <= most_s
+
+
+def test_every_distance_has_a_pair_and_the_rest_is_named() -> None:
+    sut = Sut(MACHINES["2x64-smt-8-nodes"])
+    pairs = pairs_of(sut, MemoryCurvesSettings(pairs="all"))
+    assert len(pairs) == 64
+    first = [sut.distance(pair.cpu_node, pair.memory_node) for pair in pairs[:3]]
+    assert first == [10, 12, 32]
+    steps, left_out = planned("2x64-smt-8-nodes", "full")
+    measured = len(steps) // 2
+    assert 3 <= measured < 64
+    assert [item.what for item in left_out] == [f"Memory curves of {64 - measured} of 64 pairs of nodes"]
+
+
+def test_memory_without_cpus_is_an_end_of_every_node() -> None:
+    sut = Sut(MACHINES["2x96-smt-2-nodes-2-memory-only"])
+    pairs = pairs_of(sut, MemoryCurvesSettings())
+    assert sorted((pair.cpu_node, pair.memory_node) for pair in pairs) == [
+        (0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3),
+    ]  # fmt: skip
+    assert {sut.context.relation(pair.cpu_node, pair.memory_node) for pair in pairs[:3]} == {
+        "local", "remote", "memory_only",
+    }  # fmt: skip
+
+
+def test_a_probe_shares_no_core_with_the_load() -> None:
+    sut = Sut(MACHINES["2x32-smt-2-nodes"])
+    for pair in pairs_of(sut, MemoryCurvesSettings()):
+        assert not set(sut.siblings(pair.probe.cpu)) & set(pair.load.cpus)
+        assert len(pair.load.cpus) == 31
+        assert {sut.node_of(cpu) for cpu in pair.load.cpus} == {pair.cpu_node}
+
+
+def test_one_core_alone_has_nothing_to_load_with() -> None:
+    machine = MACHINES["2x32-smt-2-nodes"]
+    one = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"online": (0, 64), "allowed": (0, 64)})})
+    (gone,) = declaration("memory_curves").steps(Sut(one), load_profile("nightly").measurements["memory_curves"])
+    assert isinstance(gone, NotPlanned)
+    assert "one core" in gone.reason
