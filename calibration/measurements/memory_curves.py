@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from pydantic import PositiveFloat, PositiveInt
 
 from calibration.base import units
+from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, combined, estimate
@@ -297,6 +298,8 @@ class MemoryCurves(Declaration[MemoryCurvesSettings, MemoryCurvesValues]):
         for mix, points in by_mix.items():
             shares = [FULL, *(share.share_percent for share in found.get(mix, ()))]
             seen = [1.0, *(share.share_found for share in found.get(mix, ()))]
+            if len(points) != len(shares):
+                raise InputError(f"{len(points)} points of {mix}, and a search for {len(shares) - 1} shares")
             asked = [Asked(*item) for item in zip(shares, seen, points, strict=True)]
             asked.sort(key=attrgetter("share"))
             rows += [row_of(sut.context, one, asked[-1].point, parts[0], step.target_half_width) for one in asked]

@@ -552,6 +552,34 @@ def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> 
     assert all(point.placements for point in points)
 
 
+def test_each_mix_has_its_own_delays_shape_and_share_of_a_buffer(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    command = (
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(8 * MIB),
+        "--buffer-bytes", str(12 * MIB), "--share-buffer", "--mix", "reads,3:1,write_nt", "--shape",
+        "3:1=1/0/t0/0/vector",
+    )  # fmt: skip
+    done = probe(*command, "--delay", "0", "--share-percent", "50", "--share-passes", "1", "--choose")
+    assert done.code == 0, done.stderr
+    search = read_result(read_document(done.document), LoadedSearch)
+    assert [share.mix for share in search.shares] == ["reads", "3:1", "write_nt"]
+    assert search.chosen == tuple(delay for share in search.shares for delay in (0, share.inject_delay))
+    assert {look.mix for look in search.looks} == {"reads", "3:1", "write_nt"}
+    brief = ("--placements", "1", "--windows", "2", "--window-s", "0.02")
+    measured = probe(*command, *chosen_words(done, "--mix-delay"), *brief)
+    assert measured.code == 0, measured.stderr
+    points = read_result(read_document(measured.document), LoadedResult).points
+    assert [point.mix for point in points] == ["reads"] * 2 + ["3:1"] * 2 + ["write_nt"] * 2
+    assert tuple(point.inject_delay for point in points) == search.chosen
+    assert all(point.checked and point.placements for point in points)
+    steps = [(point.accounting.reads_per_step, point.accounting.writes_per_step) for point in points[::2]]
+    assert steps == [(1, 0), (3, 1), (0, 1)]
+    # a third of the buffer for each of three arrays, all of it for one; and the probe's chain
+    pages = [placement.pages for point in points for placement in point.placements or ()]
+    (total,) = {found.total * found.base_bytes for found in pages}
+    assert 20 * MIB <= total <= 28 * MIB
+
+
 def test_delays_in_ns_are_chosen_without_a_search(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     command = (

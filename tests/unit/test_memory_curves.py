@@ -3,9 +3,11 @@
 
 from collections.abc import Sequence
 from functools import partial
+from statistics import median
 
 import pytest
 
+from calibration.base.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.memory_curves import (
@@ -18,6 +20,9 @@ from calibration.measurements.memory_curves import (
 )
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
+from calibration.sutprobe.document import read_document
+from tests.recorded import read, read_whole
+from tests.report.made_counts import context, memory
 from tests.report.made_curves import Model, made_rounds, queue
 from tests.report.report_documents import MACHINE, context_of, parsed_measurements
 from tests.unit.machines import MACHINES
@@ -104,6 +109,30 @@ def test_a_load_that_leaves_the_latency_alone_doubles_nothing() -> None:
     values = values_of({"reads": 20e3, "1:1": 20e3}, lambda _mix, share: 100.0 + 5 * share)
     assert [curve.doubled_mb_s for curve in values.curves] == [None, None]
     assert values.doubling_write_share is None
+
+
+def test_counted_bytes_stand_beside_those_of_the_rule() -> None:
+    raw = read("memory_curves")
+    for point in raw["result"]["points"]:
+        rule = point["accounting"]
+        for placement in point["placements"]:
+            steps = median(placement["windows_mb_s"]) * 1e6 * 0.03 / rule["model_dram_bytes_per_step"]
+            chased = placement["probes"][0]["probe_mb_s"] * 1e6 * 0.03 / 64
+            reads = rule["reads_per_step"] * steps * (1.5 if point["mix"] == "1:1" else 1.0) + chased
+            events = memory("dram.reads", reads, 0.03, steps)
+            events += memory("dram.writes", rule["writes_per_step"] * steps, 0.03, steps)
+            placement["counters"] = {"background_s": 1.0, "events": events, "refused": []}
+    (found,) = parsed_measurements("memory_curves", read_whole("memory_curves", raw), context())
+    assert isinstance(found.values, MemoryCurvesValues)
+    volumes = [row.counted for row in found.values.points]
+    assert all(volumes)
+    (reason,) = [item.reason for item in found.validity.flags if item.code == "COUNTED_DIFFERS"]
+    assert "in 4 of 12 measurements, most in 1:1, " in reason
+
+
+def test_a_sweep_without_its_search_has_no_shares() -> None:
+    with pytest.raises(InputError, match="4 points of reads, and a search for 0 shares"):
+        parsed_measurements("memory_curves", read_document(read("memory_curves")), context_of(MACHINE))
 
 
 def planned(machine: str, profile: str) -> tuple[list[Step], list[NotPlanned]]:
