@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from calibration.context.hardware import Cxl, CxlMemory, CxlRegion, Interleaving
+from calibration.context.hmat import read_rated_accesses
 from calibration.context.memory import NODE
 from calibration.context.tree import Tree, count, integer
 
@@ -69,6 +70,7 @@ def read_cxl(tree: Tree) -> Cxl | None:
                 granularity_bytes=tree.parse(f"{CXL}/{name}/interleave_granularity", count),
                 node=nodes.get(name),
                 cache_bytes=tree.parse(f"{CXL}/{name}/extended_linear_cache_size", size) or None,
+                rated_accesses=read_rated_accesses(tree, f"{CXL}/{name}"),
             )
             for name in regions
         ),

@@ -399,6 +399,12 @@ def _rated(context: Context) -> str:
     return rated_accesses_text(context) or NONE
 
 
+def _rated_regions(context: Context) -> str:
+    from calibration.context.hmat import rated_regions_text  # noqa: PLC0415 - as above
+
+    return rated_regions_text(context) or NONE
+
+
 def _cxl(context: Context) -> str:
     cxl = context.cxl
     if cxl is None:
@@ -557,6 +563,7 @@ FACTS: Final = (
     Fact("memory-side caches", _memory_side_caches, set_of(";"), "found", effects=_BEHIND_NODE),
     Fact("interleave weights", _captured(_weights), set_of(","), "found", effects=_BEHIND_NODE),
     Fact("rated by the firmware", _rated, set_of(";"), "found", "Rated by the firmware (HMAT)", effects=_RATED),
+    Fact("rated by CXL", _rated_regions, set_of(";"), "found", "Rated by the CXL devices", effects=_RATED),
     Fact("transparent huge pages", _transparent, effects=_PAGES),
     Fact("huge pages", _huge_pages, set_of(","), effects=_PAGES),
     Fact("preemption", lambda context: context.kernel.preemption, effects=_PREEMPTED),

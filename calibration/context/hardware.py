@@ -119,6 +119,21 @@ class CxlMemory(Model):
     firmware: str | None
 
 
+class RatedAccess(Model):
+    """How fast accesses to a memory from the nearest ``initiators`` are, by the firmware (ACPI HMAT) or CXL's devices.
+
+    Class 0 is of the nearest nodes of all, which may be devices, class 1 of the nearest with CPUs. The kernel names no
+    initiators of CXL memory that it added itself. A value that is not given is ``None``.
+    """
+
+    access: int
+    initiators: tuple[int, ...]
+    read_latency_ns: int | None
+    write_latency_ns: int | None
+    read_bandwidth_mb_s: int | None
+    write_bandwidth_mb_s: int | None
+
+
 class CxlRegion(Model):
     """A range of CXL memory, interleaved over ``ways`` devices; ``node`` is the one whose memory it is, if online.
 
@@ -131,6 +146,7 @@ class CxlRegion(Model):
     granularity_bytes: int | None
     node: int | None
     cache_bytes: int | None = None
+    rated_accesses: tuple[RatedAccess, ...] = ()
 
 
 class Cxl(Model):

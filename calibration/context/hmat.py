@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the firmware says of the memory of a node (ACPI HMAT): its rated speed, and the caches before it.
+"""What firmware and CXL devices say of the memory of a node: its rated speed, and the caches before it (ACPI HMAT).
 
-Sources: ``Documentation/admin-guide/mm/numaperf.rst`` and ``Documentation/ABI/stable/sysfs-devices-node`` of the Linux
-kernel.
+Sources: ``Documentation/admin-guide/mm/numaperf.rst``, ``Documentation/ABI/stable/sysfs-devices-node`` and, for
+regions of CXL memory (ns and MB/s, as for nodes), ``Documentation/ABI/testing/sysfs-bus-cxl`` of the Linux kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from calibration.base import units
 from calibration.base.cpulists import MAX_ID
-from calibration.context.model import Context, Indexing, MemorySideCache, RatedAccess, WritePolicy
+from calibration.context.hardware import RatedAccess
+from calibration.context.model import Context, Indexing, MemorySideCache, WritePolicy
 from calibration.context.tree import Tree, count
+
+VALUES = ("read_latency_ns", "write_latency_ns", "read_bandwidth_mb_s", "write_bandwidth_mb_s")
+"""Fields of a rated access, by the unit that the kernel gives them in."""
 
 INDEXING: dict[int, Indexing] = {0: "direct-mapped", 1: "indexed"}
 WRITE_POLICIES: dict[int, WritePolicy] = {0: "write-back", 1: "write-through"}
@@ -44,23 +51,16 @@ def read_memory_side_caches(tree: Tree, node_directory: str) -> tuple[MemorySide
     return tuple(found)
 
 
-def read_rated_accesses(tree: Tree, node_directory: str) -> tuple[RatedAccess, ...]:
-    """Return the rated accesses to the memory of a node by class, without those of which nothing is known.
+def read_rated_accesses(tree: Tree, place: str, inner: str = "") -> tuple[RatedAccess, ...]:
+    """Return the rated accesses below the directory *place* by class, without those of which nothing is known.
 
-    The kernel writes 0 for a value that the firmware does not give.
+    Values are in the directory of the class, or *inner* to it. The kernel writes 0 for a value that is not given.
     """
     found = []
-    for access in tree.numbered(node_directory, "access", last=1):
-        directory = f"{node_directory}/access{access}/initiators"
-        values = {
-            field: tree.parse(f"{directory}/{name}", count) or None
-            for field, name in (
-                ("read_latency_ns", "read_latency"),
-                ("write_latency_ns", "write_latency"),
-                ("read_bandwidth_mb_s", "read_bandwidth"),
-                ("write_bandwidth_mb_s", "write_bandwidth"),
-            )
-        }
+    for access in tree.numbered(place, "access", last=1):
+        directory = f"{place}/access{access}{inner}"
+        names = {field: field.removesuffix("_ns").removesuffix("_mb_s") for field in VALUES}
+        values = {field: tree.parse(f"{directory}/{name}", count) or None for field, name in names.items()}
         if any(values.values()):
             found.append(RatedAccess(access=access, initiators=tree.numbered(directory, "node", MAX_ID), **values))
     return tuple(found)
@@ -83,13 +83,60 @@ def cache_text(cache: MemorySideCache) -> str:
     return ", ".join(filter(None, (size, indexing, policy, line, linear)))
 
 
+class Rating(NamedTuple):
+    """What *source* says of reads by the CPUs of one node from the memory of another.
+
+    ``cpu_node`` is ``None`` if it is of the nearest ones, and not known which these are.
+    """
+
+    cpu_node: int | None
+    memory_node: int
+    source: str
+    access: RatedAccess
+
+
+def ratings(context: Context) -> Iterator[Rating]:
+    """Yield what firmware and CXL's devices say of accesses by CPUs: first of those nearest among CPUs (class 1).
+
+    What is said again, the kernel copied, and is left out.
+    """
+    for node in context.nodes:
+        regions = () if context.cxl is None else [item for item in context.cxl.regions if item.node == node.id]
+        rated = [(f"CXL {item.name} (class {{}})", access) for item in regions for access in item.rated_accesses]
+        rated += [("firmware (HMAT, class {})", access) for access in node.rated_accesses]
+        told: dict[tuple[int | None, ...], set[int | None]] = {}
+        for source, access in sorted(rated, key=lambda pair: -pair[1].access):
+            by = told.setdefault(tuple(getattr(access, field) for field in VALUES), set())
+            for cpu_node in _raters(context, node.id, access):
+                if cpu_node not in by and not (by and cpu_node is None):
+                    by.add(cpu_node)
+                    yield Rating(cpu_node, node.id, source.format(access.access), access)
+
+
+def _raters(context: Context, memory_node: int, access: RatedAccess) -> Iterable[int | None]:
+    """Return the nodes whose CPUs *access* is about: of devices none, and ``None`` for the nearest, if unknown."""
+    with_cpus = [node for node, cpus in context.cpus_by_node.items() if cpus]
+    if access.initiators:
+        return [node for node in with_cpus if not set(context.parts_of(node)).isdisjoint(access.initiators)]
+    near: set[int | None] = set(with_cpus)
+    if context.cxl is not None and memory_node in context.cxl.nodes:
+        near &= {device.node for device in context.cxl.devices}  # those of their host bridges
+    return near if len(near) == 1 and access.access == 1 else [None]
+
+
 def rated_accesses_text(context: Context) -> str:
     """Return what the firmware says of the memory of each node; empty if nothing."""
     return "; ".join(f"node {node.id} {rated_text(rated)}" for node in context.nodes for rated in node.rated_accesses)
 
 
+def rated_regions_text(context: Context) -> str:
+    """Return what CXL's devices say of each region of their memory; empty if nothing."""
+    regions = () if context.cxl is None else context.cxl.regions
+    return "; ".join(f"{region.name} {rated_text(rated)}" for region in regions for rated in region.rated_accesses)
+
+
 def rated_text(rated: RatedAccess) -> str:
-    """Return latency and bandwidth of reads and writes by the firmware, and from where."""
+    """Return latency and bandwidth of reads and writes, and from where."""
     nodes = rated.initiators
     near = units.numbered("node", nodes) if nodes else "the nearest"
     latencies = _both_ways(rated.read_latency_ns, rated.write_latency_ns, "ns")

@@ -148,7 +148,7 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 hugepages=_pool(tree, f"{directory}/hugepages"),
                 memory_tier=tiers.get(number),
                 memory_side_caches=read_memory_side_caches(tree, directory),
-                rated_accesses=read_rated_accesses(tree, directory),
+                rated_accesses=read_rated_accesses(tree, directory, "/initiators"),
             )
         )
     _note_overlaps(tree, nodes)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.model import Model
-from calibration.context.hardware import Cxl, Device, Interleaving, Resctrl, Tuned
+from calibration.context.hardware import Cxl, Device, Interleaving, RatedAccess, Resctrl, Tuned
 
 SWITCH: Final = {True: "on", False: "off"}
 
@@ -242,21 +242,6 @@ class MemorySideCache(Model):
     indexing: Indexing | None
     write_policy: WritePolicy | None
     extended_linear: bool
-
-
-class RatedAccess(Model):
-    """What ACPI HMAT says of accesses to a node's memory by the nodes nearest to it, its ``initiators``.
-
-    Class 0 is of the nearest nodes of all, which may be devices, class 1 of the nearest with CPUs. A value that the
-    firmware does not give is ``None``.
-    """
-
-    access: int
-    initiators: tuple[int, ...]
-    read_latency_ns: int | None
-    write_latency_ns: int | None
-    read_bandwidth_mb_s: int | None
-    write_bandwidth_mb_s: int | None
 
 
 class Node(Model):
@@ -817,6 +802,13 @@ class Context(Model):
         rated = sorted(self.node(memory_node).rated_accesses, key=lambda rating: -rating.access)
         near = set(self.parts_of(cpu_node))
         return next((rating for rating in rated if not near.isdisjoint(rating.initiators)), None)
+
+    def distances_from(self, node_id: int) -> dict[int, int] | None:
+        """Return the distances (ACPI SLIT) of all nodes from one, which is 10 from itself; None if they are unknown."""
+        ids = [node.id for node in self.nodes]
+        if self.distances is None or len(self.distances) != len(ids) or node_id not in ids:
+            return None
+        return dict(zip(ids, self.distances[ids.index(node_id)], strict=True))
 
     def node_of(self, cpu: int) -> int | None:
         """Return the node an online CPU belongs to, the lowest of several; None if the capture lacks it."""

@@ -181,24 +181,19 @@ class Sut:
 
     def farthest(self, node: int) -> int | None:
         """Return the node with memory farthest from *node*; ``None`` if distances are unknown."""
-        row = self._distances(node)
+        row = self.context.distances_from(node)
         return None if row is None else max(self.memory_nodes, key=lambda other: (row[other], -other), default=None)
 
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
         if node in among:
             return node
-        row = self._distances(node)
+        row = self.context.distances_from(node)
         return among[0] if row is None else min(among, key=lambda other: (row[other], other))
 
     def distance(self, node: int, other: int) -> int | None:
         """Return the distance of the memory of *other* from *node*, by the firmware; ``None`` if unknown."""
-        return (self._distances(node) or {}).get(other)
-
-    def _distances(self, node: int) -> dict[int, int] | None:
-        """Return the distances of all nodes from *node*; ``None`` if they are unknown."""
-        ids, rows = [local.id for local in self.context.nodes], self.context.distances
-        return None if rows is None or len(rows) != len(ids) else dict(zip(ids, rows[ids.index(node)], strict=True))
+        return (self.context.distances_from(node) or {}).get(other)
 
     def usable_bytes(self, node: int) -> int | None:
         """Return how much memory of *node* a measurement may use at once; ``None`` if unknown.

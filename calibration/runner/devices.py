@@ -63,8 +63,9 @@ MAX_GROUPS = 256
 
 NODES = "/sys/devices/system/node/node[0-9]*"
 INITIATORS = NODES + "/access[01]/initiators"
+RATED = "/{read_latency,write_latency,read_bandwidth,write_bandwidth}"
 MEMORY_PATTERNS = (
-    INITIATORS + "/{read_latency,write_latency,read_bandwidth,write_bandwidth}",
+    INITIATORS + RATED,
     NODES + "/memory_side_cache/index[0-9]*/{size,line_size,indexing,write_policy,address_mode}",
     "/sys/kernel/mm/mempolicy/weighted_interleave/*",
     "/sys/bus/dax/devices/*/{target_node,size}",
@@ -73,6 +74,7 @@ MEMORY_PATTERNS = (
     "/sys/bus/cxl/devices/mem[0-9]*/pmem/size",
     "/sys/bus/cxl/devices/region[0-9]*/{size,interleave_ways,interleave_granularity,mode,commit}",
     "/sys/bus/cxl/devices/region[0-9]*/extended_linear_cache_size",
+    "/sys/bus/cxl/devices/region[0-9]*/access[01]" + RATED,
 )
 
 

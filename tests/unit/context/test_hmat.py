@@ -7,6 +7,7 @@ import pytest
 
 from calibration.commands.context import summary
 from calibration.context.facts import facts, other_facts
+from calibration.context.hmat import ratings
 from calibration.context.loader import load, to_contract
 from calibration.runner import capture
 
@@ -89,9 +90,11 @@ def test_memory_side_caches_and_ratings_are_captured_and_read(hmat, tmp_path):
         assert (cpus.access, cpus.initiators, cpus.read_latency_ns, cpus.write_bandwidth_mb_s) == (1, (0,), 90, 95000)
         (far,) = context.nodes[1].rated_accesses
         assert (far.read_latency_ns, far.read_bandwidth_mb_s) == (250, None)  # 0 is "not given"
-        assert context.rated_access(0, 0) == cpus  # that of CPUs, not of the nearest device
-        assert context.rated_access(0, 1) == far
-        assert context.rated_access(1, 1) is None
+        assert [(rating.cpu_node, rating.memory_node, rating.access) for rating in ratings(context)] == [
+            (0, 0, cpus),  # that of CPUs first, then that with the nearest device
+            (0, 0, near),
+            (0, 1, far),
+        ]
         assert context.memory_side_cache_bytes(0) == 268435456
         assert context.memory_side_cache_bytes(1) == 0
 
@@ -135,7 +138,9 @@ def test_level_0_without_a_size_is_no_cache(make_root):
     assert context.nodes[1].memory_side_caches == ()
 
 
-def test_an_extended_linear_cache_of_cxl_memory(make_root, tmp_path):
+@pytest.fixture
+def cxl(make_root):
+    """Node 1 of CXL memory, half of it a cache; what its devices say, and 0 for what they do not."""
     region = f"{CXL}/region0"
     root = make_root(
         TWO_NODES
@@ -143,12 +148,33 @@ def test_an_extended_linear_cache_of_cxl_memory(make_root, tmp_path):
             f"{region}/size": "0x80000000\n",
             f"{region}/extended_linear_cache_size": "0x40000000\n",
             f"{region}/interleave_ways": "1\n",
+            f"{region}/access0/read_latency": "0\n",
+            f"{region}/access1/read_latency": "250\n",
+            f"{region}/access1/write_latency": "260\n",
+            f"{region}/access1/read_bandwidth": "30000\n",
+            f"{region}/access1/write_bandwidth": "0\n",
             f"{CXL}/mem0/ram/size": "0x40000000\n",
+            f"{CXL}/mem0/numa_node": "0\n",
             "/sys/devices/platform/region0/dax0.0/target_node": "1\n",
         }
     )
     link(root, f"{DAX}/dax0.0", "../../../devices/platform/region0/dax0.0")
-    context = archived(root, tmp_path)
+    return root
+
+
+def test_what_cxl_devices_say_is_captured_read_and_compared(cxl, make_root, tmp_path):
+    for context in (load(cxl), archived(cxl, tmp_path)):
+        (rated,) = context.cxl.regions[0].rated_accesses  # 0 is "not given"
+        assert (rated.access, rated.initiators, rated.read_latency_ns, rated.write_latency_ns) == (1, (), 250, 260)
+        assert (rated.read_bandwidth_mb_s, rated.write_bandwidth_mb_s) == (30000, None)
+        assert list(ratings(context)) == [(0, 1, "CXL region0 (class 1)", rated)]
+        assert "region0 from the nearest (class 1): 250/260 ns, 30000/- MB/s" in summary(context)
+    differing = other_facts(facts(load(make_root(TWO_NODES)), None), facts(context, None))
+    assert "rated by CXL: none -> region0 from the nearest (class 1): 250/260 ns, 30000/- MB/s" in differing
+
+
+def test_an_extended_linear_cache_of_cxl_memory(cxl, make_root, tmp_path):
+    context = archived(cxl, tmp_path)
     assert context.cxl is not None
     assert context.cxl.regions[0].cache_bytes == 1 << 30
     assert (context.memory_side_cache_bytes(0), context.memory_side_cache_bytes(1)) == (0, 1 << 30)
