@@ -84,9 +84,9 @@ def cache_text(cache: MemorySideCache) -> str:
 
 
 class Rating(NamedTuple):
-    """What *source* says of reads by the CPUs of one node from the memory of another.
+    """What *source* says of accesses by the CPUs of one node to the memory of another.
 
-    ``cpu_node`` is ``None`` if it is of the nearest ones, and not known which these are.
+    ``cpu_node`` is ``None`` for the nearest CPUs, if the kernel does not say which of several nodes these are.
     """
 
     cpu_node: int | None
@@ -107,21 +107,20 @@ def ratings(context: Context) -> Iterator[Rating]:
         told: dict[tuple[int | None, ...], set[int | None]] = {}
         for source, access in sorted(rated, key=lambda pair: -pair[1].access):
             by = told.setdefault(tuple(getattr(access, field) for field in VALUES), set())
-            for cpu_node in _raters(context, node.id, access):
-                if cpu_node not in by and not (by and cpu_node is None):
+            for cpu_node in _raters(context, access):
+                if cpu_node not in by:
                     by.add(cpu_node)
                     yield Rating(cpu_node, node.id, source.format(access.access), access)
 
 
-def _raters(context: Context, memory_node: int, access: RatedAccess) -> Iterable[int | None]:
-    """Return the nodes whose CPUs *access* is about: of devices none, and ``None`` for the nearest, if unknown."""
+def _raters(context: Context, access: RatedAccess) -> Iterable[int | None]:
+    """Return the nodes whose CPUs *access* is about, ``None`` for the nearest; none if it may be about devices."""
     with_cpus = [node for node, cpus in context.cpus_by_node.items() if cpus]
     if access.initiators:
         return [node for node in with_cpus if not set(context.parts_of(node)).isdisjoint(access.initiators)]
-    near: set[int | None] = set(with_cpus)
-    if context.cxl is not None and memory_node in context.cxl.nodes:
-        near &= {device.node for device in context.cxl.devices}  # those of their host bridges
-    return near if len(near) == 1 and access.access == 1 else [None]
+    if access.access == 0:
+        return []
+    return with_cpus if len(with_cpus) == 1 else [None]
 
 
 def rated_accesses_text(context: Context) -> str:

@@ -16,6 +16,7 @@ import pytest
 from calibration.commands.context import summary
 from calibration.context import loader
 from calibration.context.confinement import limits
+from calibration.context.hmat import ratings
 from calibration.context.loader import describe, load, to_contract
 from calibration.context.model import Context
 from calibration.context.tree import Tree
@@ -121,6 +122,24 @@ def test_a_cpu_only_node():
     context = captured("x86_64-cpu-only-node")
     assert context.cpu_only_nodes == (1,)
     assert context.node(1).memory_bytes == 0
+
+
+def test_cxl_memory_beside_rated_nodes():
+    context = captured("x86_64-cxl")
+    assert [(node.id, node.cpus) for node in context.nodes] == [(0, (0, 1)), (1, (2, 3)), (3, ())]
+    assert context.memory_only_nodes == context.cxl.nodes == (3,)
+    assert [(device.name, device.node) for device in context.cxl.devices] == [("mem0", 1)]
+    found = [
+        (*rating[:3], rating.access.read_latency_ns, rating.access.read_bandwidth_mb_s) for rating in ratings(context)
+    ]
+    assert found == [
+        (0, 0, "firmware (HMAT, class 1)", 90, 20000),
+        (1, 1, "firmware (HMAT, class 1)", 90, 20000),
+        (None, 3, "CXL region0 (class 1)", 452, 16000),  # the 300 ns of the port, and those of link and device
+    ]
+    assert context.memory_side_cache_bytes(0) == 64 << 20
+    assert context.interleaving.weights == {0: 1, 1: 1, 3: 1}
+    assert context.virtualization.evidence == ("DMI: QEMU",)  # the processor does not say that it is virtual
 
 
 def test_offline_cpus_leave_their_node():
