@@ -196,6 +196,24 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             "The CPUs count once, for the lowest.",
         ),
         _warn(
+            "RATED_DIFFERS",
+            "Firmware or a CXL device rates a memory far from what was measured.",
+            "Update the firmware. The kernel derives memory tiers and automatic interleave weights from ratings: check "
+            "both (:doc:`/guide/memory`).",
+            "Read latency or bandwidth between two nodes is more than 2 times the rated one, or less than half of it, "
+            "over the whole interval: more than rounding and the theoretical peak explain.",
+            finding=True,
+        ),
+        _warn(
+            "RATED_ORDER",
+            "Firmware or a CXL device puts two memories in another order than was measured.",
+            "Update the firmware. The kernel allocates from the node with the lowest distance first, and demotes pages "
+            "by memory tiers: bind memory by the measured order (``numactl``).",
+            "By distances (SLIT), latencies or bandwidths (HMAT, CXL) from one node; the measured intervals are more "
+            "than 5 % apart the other way round (:doc:`/guide/memory`).",
+            finding=True,
+        ),
+        _warn(
             "SLOW_CORE",
             "A core ran clearly slower than the others under the same work.",
             "Expected with hybrid or favoured cores. Otherwise compare frequency policy, throttle counts and C-states "

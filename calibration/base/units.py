@@ -211,12 +211,23 @@ def headlines(values: Sequence[Shown]) -> str:
         return " / ".join(time_ns(shown.value) for shown in values)
     width = relative_half(values[0])
     digits = 4 if len(values) == 1 and width is not None and width < 0.005 else 3
-    return " / ".join(significant(shown.value / scale, digits) for shown in values) + f" {unit}"
+    return " / ".join(significant(shown.value / scale, digits) for shown in values) + f" {unit}".rstrip()
 
 
 def headline(shown: Shown) -> str:
     """Return one value in the same way."""
     return headlines([shown])
+
+
+def headline_range(values: Sequence[Shown]) -> str:
+    """Return the lowest to the highest of *values* in the same way; one alone if both look alike."""
+    if not values:
+        return ABSENT
+    low, high = (headline(pick(values, key=lambda shown: shown.value)) for pick in (min, max))
+    if low == high:
+        return high
+    first, _, unit = low.partition(" ")
+    return f"{first if unit == high.partition(' ')[2] else low} to {high}"
 
 
 def _scale(shown: Shown) -> tuple[float, str]:

@@ -794,15 +794,6 @@ class Context(Model):
             cache.size_bytes is None for part in self.parts_of(node_id) for cache in self.node(part).memory_side_caches
         )
 
-    def rated_access(self, cpu_node: int, memory_node: int) -> RatedAccess | None:
-        """Return what the firmware says of accesses by the CPUs of one node to the memory of another; None if nothing.
-
-        It rates the nearest CPUs alone: in class 1, or in class 0 if no device is nearer.
-        """
-        rated = sorted(self.node(memory_node).rated_accesses, key=lambda rating: -rating.access)
-        near = set(self.parts_of(cpu_node))
-        return next((rating for rating in rated if not near.isdisjoint(rating.initiators)), None)
-
     def distances_from(self, node_id: int) -> dict[int, int] | None:
         """Return the distances (ACPI SLIT) of all nodes from one, which is 10 from itself; None if they are unknown."""
         ids = [node.id for node in self.nodes]

@@ -54,6 +54,7 @@ from calibration.report.normal import (
 )
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
+from calibration.report.rated import rated_rows
 from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, SectionRow, rows, sentences
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
@@ -105,6 +106,7 @@ def render(stored: StoredRun, references: Library | None = None, standing: Stand
         vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
         vulnerable=None if context is None else open_count(context),
         checks=cross_checks(document),
+        rated=() if context is None else rated_rows(context, document.measurements),
         rules=RULES,
         notes=notes(document),
         configuration=configuration,

@@ -137,8 +137,7 @@ def latency(facts: Facts) -> Iterator[str]:
 def _range(metrics: Sequence[Metric]) -> str:
     if len(metrics) == 1:
         return _with_half_width(metrics[0])
-    low, high = (units.headline(pick(metrics, key=lambda metric: metric.value)) for pick in (min, max))
-    return high if low == high else f"{low.rpartition(' ')[0]} to {high}"
+    return units.headline_range(metrics)
 
 
 def bandwidth(facts: Facts) -> Iterator[str]:

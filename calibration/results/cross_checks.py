@@ -220,6 +220,17 @@ def _cells(
         yield cpu_node, memory_node, _side(measurement, f"{values.kind}.{cpu_node}.{memory_node}.{column}", cell)
 
 
+Sides = dict[tuple[int, int], tuple[Measurement, Side]]
+
+
+def matrix_sides(
+    measurements: Sequence[Measurement], kind: type[LatencyMatrixValues] | type[BandwidthMatrixValues]
+) -> Sides:
+    """Return the cells of the first matrix of *kind*, by the nodes of its CPUs and of its memory."""
+    matrices = list(_of(measurements, kind))[:1]
+    return {(row, column): (of, side) for of, values in matrices for row, column, side in _cells(of, values)}
+
+
 def _repeated(rule: RuleName, metrics: Iterable[tuple[Hashable, Side]]) -> Iterator[ConsistencyCheck]:
     """Yield checks of equal quantities, each against the first: the metric of record, if it is one."""
     found = grouped(metrics)

@@ -38,6 +38,7 @@ from calibration.results.model import (
     RunStatus,
     of_the_run,
 )
+from calibration.results.rated import rated_flags
 from calibration.run.outcomes import NO_REASON, outcomes
 from calibration.run.records import NotBegunRecord, read_kept
 from calibration.run.run_log import RunLog, replay
@@ -87,7 +88,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         attempts=attempts,
         context=captured,
         facts={} if captured is None else facts(captured.parsed, None if log.probe is None else log.probe.sha256),
-        flags=tuple(_flags(captured, log, attempts, mlc)),
+        flags=tuple(_flags(captured, log, attempts, mlc, measurements)),
         meltdown_checker=None if log.checker is None else _checker(directory, log.checker),
         mlc=mlc,
         plan=None if start is None else start.plan,
@@ -102,7 +103,11 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
 
 
 def _flags(
-    captured: CapturedContext | None, log: RunLog, attempts: Sequence[Attempt], mlc: Mlc | None
+    captured: CapturedContext | None,
+    log: RunLog,
+    attempts: Sequence[Attempt],
+    mlc: Mlc | None,
+    measurements: Sequence[Measurement],
 ) -> Iterator[Flag]:
     """Yield the flags of the whole run, without repetitions."""
     left = [*chain.from_iterable(attempt.unrestored for attempt in attempts), *_left_by_mlc(mlc)]
@@ -112,7 +117,9 @@ def _flags(
         return
     checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
     healths = (attempt.health for attempt in log.attempts if attempt.health is not None)
-    yield from dict.fromkeys((*machine_flags(captured.parsed), *chain.from_iterable(checks), *health_flags(healths)))
+    context = captured.parsed
+    rated = rated_flags(context, measurements)
+    yield from dict.fromkeys((*machine_flags(context), *rated, *chain.from_iterable(checks), *health_flags(healths)))
 
 
 def _left_by_mlc(mlc: Mlc | None) -> Iterator[Unrestored]:

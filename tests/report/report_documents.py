@@ -68,6 +68,7 @@ from calibration.results.model import (
     Run,
     RunDocument,
 )
+from calibration.results.rated import rated_flags
 from calibration.results.store import StoredRun
 from calibration.sutprobe.document import ProbeDocument, read_document
 from tests.recorded import MEASURED, parts_of
@@ -206,7 +207,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             ),
         ),
         verdicts=(),
-        flags=tuple(machine_flags(context)),
+        flags=(*machine_flags(context), *rated_flags(context, measurements)),
         meltdown_checker=None,
         mlc=None,
         record=metrics_of_record(measurements),

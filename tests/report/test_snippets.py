@@ -77,6 +77,7 @@ NOT_SHELL = {
     ("docs/guide/judge.rst", "Night of 2026"): "output",
     ("docs/guide/kernel_parameters.rst", "isolcpus=2-99"): "output",
     ("docs/guide/lab.rst", "@cert-authority"): "line of a configuration",
+    ("docs/guide/memory.rst", "CXL memory"): "output",
     ("docs/guide/mlc.rst", "mlc_archive:"): "variables",
     ("docs/guide/nightly.rst", "MAILTO="): "crontab",
     ("docs/guide/nightly.rst", "publish_dir/"): "figure",
@@ -324,7 +325,11 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-NAMES = {"RUN": "testbed1/sut1", "/var/lib/node_exporter/calibration.prom": "calibration.prom"}
+NAMES = {
+    "RUN": "testbed1/sut1",
+    "/var/lib/node_exporter/calibration.prom": "calibration.prom",
+    "tests/fixtures/context/x86_64-cxl.tar.gz": str(FIXTURES / "context" / "x86_64-cxl.tar.gz"),
+}
 """What a reader fills in."""
 
 

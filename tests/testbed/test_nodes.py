@@ -3,9 +3,11 @@
 
 from pathlib import Path
 
+from calibration.context.hmat import ratings
 from calibration.context.loader import load
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.report.page import render
+from calibration.report.rst import to_rst
 from calibration.results.layout import CAPTURE, RUN
 from calibration.results.store import open_run, read_run
 from tests.testbed.support import Lab, Testbed
@@ -37,17 +39,17 @@ def test_emulated_nodes_are_measured_once(testbed: Testbed, lab: Lab) -> None:
     matrices = [found.values for found in document.measurements if isinstance(found.values, NodeMatrixValues)]
     assert [values.table.grid(values.drawn[0])[:2] for values in matrices] == [((0,), (0, 1, 2, 3))] * 2
     assert "NODES_EMULATED" in {raised.code for raised in document.flags}
-    assert "Emulated nodes" in render(open_run(run / RUN)).text
+    assert "Emulated nodes" in to_rst(render(open_run(run / RUN)).blocks)
 
 
 def test_what_the_firmware_says_of_memory(testbed: Testbed, lab: Lab) -> None:
     run, text = calibrated("hmat", PROFILES / "three.yml", testbed, lab)
     context = load(run / CAPTURE)
     assert context.memory_side_cache_bytes(0) == 256 * MIB
-    rated = [context.rated_access(0, node) for node in range(2)]
-    assert [access and access.read_latency_ns for access in rated] == [90, 250], rated
+    rated = {rating[:2]: rating.access.read_latency_ns for rating in ratings(context)}
+    assert rated == {(0, 0): 90, (0, 1): 250}
     document = read_run(run)
     assert document.run.status == "complete", text
     flags = {found.kind: {raised.code for raised in found.validity.flags} for found in document.measurements}
     assert "MEMORY_SIDE_CACHE" in flags["idle_latency"]  # half of the free memory is less than four times the cache
-    assert "Firmware (HMAT)" in render(open_run(run / RUN)).text
+    assert "firmware (HMAT, class 1), read latency" in to_rst(render(open_run(run / RUN)).blocks)

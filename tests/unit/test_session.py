@@ -26,6 +26,7 @@ import pytest
 from calibration.base.commandline import cleanup_command
 from calibration.base.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.base.tuning import Unrestored, read_changes
+from calibration.base.validity import flag
 from calibration.build import BuiltProbe
 from calibration.context import loader
 from calibration.finish import finish, finished
@@ -650,6 +651,16 @@ def test_a_capture_that_was_read_apart_is_not_read_again(
     assert controller.calibrate(apart=apart) == GOOD
     monkeypatch.setattr(loader, "describe", Mock(side_effect=AssertionError("read again")))
     assert assemble(controller.request.directory, now=NOW).context is not None
+
+
+def test_what_contradicts_ratings_is_a_flag_of_the_run(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = flag("RATED_ORDER", "made")
+    contradictions = Mock(return_value=[raised])
+    monkeypatch.setattr("calibration.run.assemble.rated_flags", contradictions)
+    document = assemble(request_.directory, now=NOW)
+    assert raised in document.flags
+    assert document.context is not None
+    contradictions.assert_called_once_with(document.context.parsed, list(document.measurements))
 
 
 def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller, tmp_path: Path) -> None:
