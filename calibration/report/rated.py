@@ -24,7 +24,7 @@ class RatedRow(NamedTuple):
 
 
 def rated_rows(context: Context, measurements: Sequence[Measurement]) -> list[RatedRow]:
-    """Return a row for each rating of memory from one node, those with CPUs first."""
+    """Return a row for each rating of memory from one node."""
     others = (item for item in compared(context, measurements) if item.own is None or item.cpu_node != item.memory_node)
     alike = grouped(
         ((item.cpu_node, item.source, item.what, item.rated, _behind(context, item.memory_node)), item)

@@ -85,22 +85,32 @@ def rated_flags(context: Context, measurements: Sequence[Measurement]) -> Iterat
     """Yield what the measured values contradict: the order of memories by a source, and ratings beyond the factor."""
     found = [(item, ends) for item in compared(context, measurements) if (ends := item.ends) is not None]
     for what, alike in grouped((item.what, (item, ends)) for item, ends in found).items():
-        orders = [
-            (factor, _order_text(better, worse))
-            for (better, ends), (worse, other) in permutations(alike, 2)
-            if better.cpu_node == worse.cpu_node is not None and _rated_better(better, worse)
-            if (factor := other[0] / ends[1] if better.unit == "MB/s" else ends[0] / other[1]) > 1 + ASYMMETRY
-        ]
-        if orders:
+        if orders := list(_contradicted(alike)):
             yield flag("RATED_ORDER", _worst(orders))
         # Firmware has distances for their order; their scale is far from that of latencies on sound machines.
-        beyond = [
-            (factor, _difference_text(item))
-            for item, (low, high) in (alike if what != DISTANCE else ())
-            if (factor := max(low / item.rated, item.rated / high)) > MAX_FACTOR
-        ]
-        if beyond:
+        if what != DISTANCE and (beyond := list(_beyond(alike))):
             yield flag("RATED_DIFFERS", _worst(beyond))
+
+
+Decided = tuple[Compared, tuple[float, float]]
+"""What can be contradicted, and by which interval."""
+
+
+def _contradicted(found: Sequence[Decided]) -> Iterator[tuple[float, str]]:
+    """Yield by which factor the nearest ends of two intervals are the other way round than rated, and the text."""
+    for cpu_node, alike in grouped((item.cpu_node, (item, ends)) for item, ends in found).items():
+        for (better, ends), (worse, other) in permutations(alike, 2):
+            factor = other[0] / ends[1] if better.unit == "MB/s" else ends[0] / other[1]
+            if cpu_node is not None and _rated_better(better, worse) and factor > 1 + ASYMMETRY:
+                yield factor, _order_text(better, worse)
+
+
+def _beyond(found: Sequence[Decided]) -> Iterator[tuple[float, str]]:
+    """Yield by which factor the nearest end of an interval differs from a rating, and the text."""
+    for item, (low, high) in found:
+        factor = max(low / item.rated, item.rated / high)
+        if factor > MAX_FACTOR:
+            yield factor, _difference_text(item)
 
 
 def _worst(found: Sequence[tuple[float, str]]) -> str:
