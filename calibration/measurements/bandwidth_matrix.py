@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bandwidth matrix: read bandwidth from the CPUs of each node to the memory of each node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import truediv
 from typing import ClassVar, Literal
 
 from calibration.base import units
@@ -10,11 +11,11 @@ from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
 from calibration.counters.volume import CountedBytes
-from calibration.measurements.base import MeasuredRun, Parsed, Planned, Step
+from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Step
 from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.evidence import require_any
-from calibration.measurements.metric_rows import Record, bandwidth
-from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, Record, bandwidth, fraction
+from calibration.measurements.node_matrix import NodeMatrixValues, near_metrics, told_apart
 from calibration.measurements.platform import Setting, Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -66,21 +67,31 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
         )
     }
     main_chart_rank = 41
-    metric_rows = tuple(
-        bandwidth(
-            name,
-            "what the CPUs of the first node read from the memory of the second",
+    metric_rows = (
+        *(
+            bandwidth(
+                name,
+                "what the CPUs of the first node read from the memory of the second",
+                "read_bandwidth",
+                record=record,
+                reference="read_{relation}_mb_s",
+            )
+            for name, record in (
+                (
+                    "bandwidth_matrix.{cpu_node}.{memory_node:=cpu_node}.bandwidth_mb_s",
+                    Record("read_bandwidth", "Read bandwidth, node {cpu_node} from its own memory", "{cpu_node}", 2),
+                ),
+                ("bandwidth_matrix.{cpu_node}.{memory_node}.bandwidth_mb_s", None),
+            )
+        ),
+        fraction(
+            "bandwidth_matrix.{cpu_node}.near_fraction",
+            "what a node's CPUs read from the other nodes of its socket, relative to its own memory",
             "read_bandwidth",
-            record=record,
-            reference="read_{relation}_mb_s",
-        )
-        for name, record in (
-            (
-                "bandwidth_matrix.{cpu_node}.{memory_node:=cpu_node}.bandwidth_mb_s",
-                Record("read_bandwidth", "Read bandwidth, node {cpu_node} from its own memory", "{cpu_node}", 2),
-            ),
-            ("bandwidth_matrix.{cpu_node}.{memory_node}.bandwidth_mb_s", None),
-        )
+            better="higher",
+            tolerance=BANDWIDTH_REPEATS,
+            depends=MEMORY_TRAFFIC,
+        ),
     )
 
     def steps(self, sut: Sut, settings: BandwidthMatrixSettings) -> Iterator[Planned]:
@@ -135,10 +146,30 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
             low, high = (f"node {row} {units.headline(cell)}" for _, row, cell in (local[0], local[-1]))
             flags.append(flag("NODE_ASYMMETRY", f"local reads: {low}, {high}"))
         yield Parsed(
-            values=BandwidthMatrixValues(table=table, setting=setting_of(points[0])),
+            values=BandwidthMatrixValues(
+                table=table, setting=setting_of(points[0]), near=BandwidthMatrixValues.near_in(table, sut.context)
+            ),
             flags=tuple(flags),
             missing=missing_points(points),
         )
+
+    def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
+        """Yield the cells, and what each node's CPUs read from the other nodes of their socket."""
+        yield from super().metrics(values)
+        yield from near_metrics(self, values)
+
+    def summary(self, measured: Sequence[BandwidthMatrixValues]) -> Iterator[str]:
+        """Yield what CPUs gain within their node, where sockets have several."""
+        for values in measured:
+            gain = values.against_near(values.near, truediv, "times")
+            if gain is None:
+                continue
+            ends = " to ".join(units.significant(end, 3) for end in gain.interval or ())
+            times = f"{units.significant(gain.value, 3)}{f' ({ends})' if ends else ''} times"
+            if told_apart(gain, 1.0):
+                yield f"A node's CPUs read {times} as much from its own memory as from the other nodes of its socket."
+            else:
+                yield f"By bandwidth, the other nodes of a socket cannot be told from the own one: {times}."
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return bandwidth between nodes; ``None`` for a single node, or if the chart of latencies includes it."""

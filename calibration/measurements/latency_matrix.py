@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency matrix: latency from the CPUs of each node to the memory of each node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
+from calibration.base import units
 from calibration.base.statistics import Estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.matrices import matrices_chart
-from calibration.measurements.base import Declaration, MeasuredRun, Parsed, Planned, Step
+from calibration.measurements.base import Declaration, MeasuredRun, Metric, Parsed, Planned, Step
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
@@ -25,8 +26,8 @@ from calibration.measurements.chase import (
     no_keep_awake,
 )
 from calibration.measurements.evidence import require_any, uneven
-from calibration.measurements.metric_rows import Record, latency
-from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, Record, fraction, latency
+from calibration.measurements.node_matrix import NodeMatrixValues, near_metrics, told_apart
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.table import Table
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -53,6 +54,12 @@ class LatencyMatrixValues(NodeMatrixValues):
     }
     drawn = ("latency_ns", "Idle latency", "ns", 1.0)
 
+    @property
+    def compared_column(self) -> str:
+        """The latencies with the packages active if those of any cell are of record, else those of record."""
+        conditions = self.table.cells("condition").values()
+        return "package_active_ns" if "package_active" in conditions else super().compared_column
+
 
 class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     """A random chase for every pair of a node with CPUs and a node with memory."""
@@ -63,20 +70,30 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         "{cpu_node}.{memory_node}.latency_ns": "Latency, CPUs of node {cpu_node} to memory of node {memory_node}"
     }
     main_chart_rank = 40
-    metric_rows = tuple(
-        latency(
-            name,
-            "one load by a CPU of the first node from the memory of the second",
-            "local_latency" if "=" in name else "remote_latency",
-            record=Record(
-                "idle_latency", "Idle latency, node {cpu_node} to node {memory_node}", "{cpu_node}.{memory_node}"
-            ),
-            reference="idle_latency_{relation}_ns",
-        )
-        for name in (
-            "latency_matrix.{cpu_node}.{memory_node:=cpu_node}.latency_ns",
-            "latency_matrix.{cpu_node}.{memory_node}.latency_ns",
-        )
+    metric_rows = (
+        *(
+            latency(
+                name,
+                "one load by a CPU of the first node from the memory of the second",
+                "local_latency" if "=" in name else "remote_latency",
+                record=Record(
+                    "idle_latency", "Idle latency, node {cpu_node} to node {memory_node}", "{cpu_node}.{memory_node}"
+                ),
+                reference="idle_latency_{relation}_ns",
+            )
+            for name in (
+                "latency_matrix.{cpu_node}.{memory_node:=cpu_node}.latency_ns",
+                "latency_matrix.{cpu_node}.{memory_node}.latency_ns",
+            )
+        ),
+        fraction(
+            "latency_matrix.{cpu_node}.near_fraction",
+            "one load from the other nodes of its socket, relative to one from the node's own memory",
+            "remote_latency",
+            better="lower",
+            tolerance=LATENCY_REPEATS,
+            depends=MEMORY_LOADS,
+        ),
     )
 
     def steps(self, sut: Sut, settings: ChaseSettings) -> Iterator[Planned]:
@@ -138,7 +155,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             for point, cell in zip(result.points, cells, strict=True)
         )
         yield Parsed(
-            values=LatencyMatrixValues(table=table, keep_awake=keep_awake),
+            values=LatencyMatrixValues(
+                table=table, keep_awake=keep_awake, near=LatencyMatrixValues.near_in(table, sut.context)
+            ),
             flags=(
                 *chase_flags(document, result.points, measured),
                 *keep_awake_flags(keep_awake),
@@ -148,6 +167,30 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             ),
             missing=missing_places(result.points),
         )
+
+    def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
+        """Yield the cells, and how near the other nodes of each node's socket are."""
+        yield from super().metrics(values)
+        yield from near_metrics(self, values)
+
+    def summary(self, measured: Sequence[LatencyMatrixValues]) -> Iterator[str]:
+        """Yield what a load saves within its node, where sockets have several."""
+        for values in measured:
+            saved = values.against_near(values.near, lambda own, near: near - own, "ns")
+            share = values.against_near(values.near, lambda own, near: 1 - own / near, "fraction")
+            if saved is None or share is None:
+                continue
+            interval = f" ({units.measured_interval(saved.interval, 'ns')})" if saved.interval else ""
+            if told_apart(saved, 0.0):
+                yield (
+                    f"Staying in its own node saves a core {units.headline(saved)}{interval} of each load, "
+                    f"{units.percent(share.value)} of what the other nodes of its socket take."
+                )
+            else:
+                yield (
+                    "By latency, the other nodes of a socket cannot be told from the own one: "
+                    f"{units.headline(saved)} more{interval}."
+                )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return latency and bandwidth between nodes, the first of each; ``None`` for a single node."""

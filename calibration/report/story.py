@@ -48,6 +48,9 @@ MAX_VIEWS_APART: Final = 10.0
 MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""
 
+CLUSTER_ON_DIE: Final = frozenset({"Haswell-EP", "Broadwell-EP"})
+"""Microarchitectures on which Intel's sub-NUMA clusters had another name."""
+
 
 @dataclass(frozen=True)
 class Story:
@@ -253,13 +256,15 @@ def _machine(context: Context) -> Iterator[str]:
     processor, packages = context.processor, context.topology.packages
     name = (_short(processor.models[0].name or "") if processor.models else "") or processor.architecture
     table = table_for(processor.models[:1])
-    core = f" ({table.microarchitecture})" if table else ""  # names in clouds often do not tell the generation
+    microarchitecture = (table and table.microarchitecture) or ""
+    core = f" ({microarchitecture})" if microarchitecture else ""  # names in clouds often do not tell the generation
     yield f"{f'{packages}x ' if packages and packages > 1 else ''}{name or 'unknown processor'}{core}"
     cores, cpus = len(context.topology.cores), len(context.online_cpus)
     yield f"{units.plural(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
     nodes = len(context.nodes)
     real = nodes - sum(len(parts) - 1 for parts in context.emulated_nodes.values())
-    yield f"{units.plural(real, 'node')}{f' (emulated: {nodes})' if nodes != real else ''}"
+    more = f" (emulated: {nodes})" if nodes != real else _of_sockets(context, microarchitecture)
+    yield f"{units.plural(real, 'node')}{more}"
     dimms = Counter(
         f"{dimm.type or ''} {dimm.configured_mt_s or dimm.speed_mt_s or ''}".strip().replace(" ", "-")
         for dimm in context.firmware.dimms
@@ -275,6 +280,28 @@ def _machine(context: Context) -> Iterator[str]:
         yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"
     if release := re.match(r"\d+\.\d+", context.capture.kernel_release or ""):
         yield f"{context.capture.kernel_name or 'Linux'} {release[0]}"
+
+
+def _of_sockets(context: Context, microarchitecture: str) -> str:
+    """Return how many nodes with CPUs a socket has, if several, with the vendor's name for that where it is certain.
+
+    Where AMD's processors have a node for each last-level cache, that may be another setting than nodes per socket.
+    """
+    sockets = context.topology.packages or 0
+    nodes = sum(map(bool, context.cpus_by_node.values()))
+    if sockets in (0, nodes) or nodes % sockets:
+        return ""
+    each, name = nodes // sockets, ""
+    dies = {(core.package, core.die_id) for core in context.topology.cores}
+    if context.virtualization.guest or not microarchitecture:
+        name = ""
+    elif microarchitecture in CLUSTER_ON_DIE:
+        name = ", Cluster-on-Die"
+    elif context.processor.models[0].vendor == "GenuineIntel" and len(dies) == sockets:
+        name = f", SNC{each}"
+    elif microarchitecture.startswith("Zen") and nodes < len(context.topology.last_level_cache_domains):
+        name = f", NPS{each}"
+    return f" ({each} per socket{name})"
 
 
 def _short(name: str) -> str:

@@ -509,8 +509,15 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def with_nodes(document: RunDocument, count: int) -> RunDocument:
-    """Return *document* with matrices of *count* nodes, grown from the recorded cell; the last cell has no value."""
+    """Return *document* with matrices of *count* nodes, grown from the recorded cell; the last cell has no value.
+
+    More than two nodes are of two sockets.
+    """
     nodes = tuple(range(count))
+    near = {
+        node: tuple(other for other in nodes if other != node and other // (count // 2) == node // (count // 2))
+        for node in nodes[: -1 if count > 2 else 0]
+    }
     gone = Missing(what=f"{count - 1}@{count - 1}", reason="no_memory: expected 128 MiB on that node, found 3 MiB free")
     for kind, step in (("latency_matrix", 0.4), ("bandwidth_matrix", -0.03)):
         index = index_of(document, kind)
@@ -520,7 +527,8 @@ def with_nodes(document: RunDocument, count: int) -> RunDocument:
         if count > 1:
             rows[-1] = TableRow(rows[-1] | {values.drawn[0]: None})
         missing = (gone,) if count > 1 else ()
-        document = replace(document, index, values=with_rows(values, rows), missing=missing)
+        values = with_rows(values, rows).model_copy(update={"near": near})
+        document = replace(document, index, values=values, missing=missing)
     return _with_remote_transfers(document, nodes) if count > 1 else document
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first screen of a page: the answer, the findings, and the headline table."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docutils import nodes
@@ -33,6 +35,7 @@ from tests.report.report_documents import (
     with_nodes,
     with_rows,
 )
+from tests.unit.machines import GIB, MIB, machine
 
 LATENCY = "latency_matrix.0.0.latency_ns"
 
@@ -57,6 +60,40 @@ def isolating(document: RunDocument, *cpus: int) -> RunDocument:
     isolation = parsed.isolation.model_copy(update={"isolated": (), "cpuset_isolated": cpus})
     context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
     return document.model_copy(update={"context": context})
+
+
+# The machine
+
+
+@pytest.mark.parametrize(("cpu", "changes", "words"), [
+    (("GenuineIntel", "6", "143"), {}, "8 nodes (4 per socket, SNC4)"),
+    (("GenuineIntel", "6", "79"), {}, "8 nodes (4 per socket, Cluster-on-Die)"),
+    (("AuthenticAMD", "25", "17"), {}, "8 nodes (4 per socket, NPS4)"),
+    (("AuthenticAMD", "25", "17"), {"llc_cores": 16}, "8 nodes (4 per socket)"),  # or a node for each cache
+    (("AuthenticAMD", "23", "1"), {}, "8 nodes (4 per socket)"),  # a node for each die
+    (("GenuineIntel", "6", "143"), {"nodes": 2}, "2 nodes"),
+    (("GenuineIntel", "6", "143"), {"nodes": 4, "memory_only_bytes": (GIB,)}, "5 nodes (2 per socket, SNC2)"),
+    (("ARM", "8", "0xd40"), {}, "8 nodes (4 per socket)"),
+])  # fmt: skip
+def test_nodes_of_a_socket_have_the_name_of_their_vendor(
+    document: RunDocument, cpu: tuple[str, str, str], changes: dict[str, Any], words: str
+) -> None:
+    shape = {"packages": 2, "nodes": 8, "cores": 16, "node_bytes": GIB, "llc_bytes": 32 * MIB, "llc_cores": 8}
+    made = machine(**{**shape, **changes})
+    (model, *_) = made.processor.models
+    named = model.model_copy(update=dict(zip(("vendor", "family", "model"), cpu, strict=True)))
+    update = {
+        "processor": made.processor.model_copy(update={"models": (named,)}),
+        "virtualization": made.virtualization.model_copy(update={"guest": False}),
+    }
+    assert document.context is not None
+    for context, expected in (
+        (made.model_copy(update=update), words),
+        (made.model_copy(update=update | {"virtualization": made.virtualization}), re.sub(r", [^)]*", "", words)),
+    ):
+        captured = document.context.model_copy(update={"parsed": context})
+        told = first_screen(document.model_copy(update={"context": captured})).machine
+        assert expected in told.split(" · ")
 
 
 # The answer

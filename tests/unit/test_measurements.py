@@ -5,6 +5,7 @@ import copy
 import json
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import pairwise
@@ -407,6 +408,74 @@ def test_directions_that_differ_by_five_percent_are_asymmetric(factor: float, *,
     parsed = one("latency_matrix", raw)
     assert [parsed.values.table.labels(axis) for axis in ("cpu_node", "memory_node")] == [(0, 1), (0, 1)]
     assert ("ASYMMETRIC" in codes(parsed)) is asymmetric
+
+
+ONE_SOCKET = MACHINE.model_copy(
+    update={
+        "topology": MACHINE.topology.model_copy(
+            update={"cores": tuple(core.model_copy(update={"package_id": 0}) for core in MACHINE.topology.cores)}
+        )
+    }
+)
+CELLS = ((1, 0), (1, 1), (4, 0), (4, 1))
+"""CPUs and memory of the cells of two nodes: CPU 1 is of node 0, CPU 4 of node 1."""
+
+
+def between_nodes(name: str, *factors: float) -> dict[str, Any]:
+    """Return the recorded matrix *name* grown to two nodes: each of ``CELLS`` the recorded one times its factor."""
+    raw = read(name)
+    (recorded,) = points(raw)
+    windows = "windows_ns" if name == "latency_matrix" else "windows_mb_s"
+    raw["result"]["points"] = [copy.deepcopy(recorded) for _ in CELLS]
+    for point, (cpu, node), factor in zip(points(raw), CELLS, factors, strict=True):
+        place = {"cpus": [cpu, cpu + 1], "group": f"{cpu}-{cpu + 1}@{node}"} if "group" in point else {"cpu": cpu}
+        point |= {"nodes": [node], **place}
+        for placement in point["placements"]:
+            placement[windows] = [factor * window for window in placement[windows]]
+    return raw
+
+
+@pytest.mark.parametrize(("name", "near", "sentence"), [
+    ("latency_matrix", 1.1, r"Staying in its own node saves a core [\d.]+ ns \([\d.]+ to [\d.]+ ns\) of .*, 9.1 % .*"),
+    ("latency_matrix", 1.0, r"By latency, the other nodes of a socket cannot be told from the own one: 0 ns more .*"),
+    ("bandwidth_matrix", 0.8, r"A node's CPUs read 1.25 \(1.25 to 1.25\) times as much from its own memory as .*"),
+    ("bandwidth_matrix", 1.0, "By bandwidth, the other nodes of a socket cannot be told from the own one: 1.00 .*"),
+])  # fmt: skip
+def test_the_gain_of_staying_near_is_of_equal_rounds(name: str, near: float, sentence: str) -> None:
+    values = one(name, between_nodes(name, 1.0, near, near, 1.0), ONE_SOCKET).values
+    assert values.near == {0: (1,), 1: (0,)}
+    found = {metric.name: metric for metric in declaration(name).metrics(values) if "near" in metric.name}
+    assert found.keys() == {f"{name}.{node}.near_fraction" for node in (0, 1)}
+    for metric in found.values():
+        # the ratio is the same in each round, however far rounds are apart
+        assert (metric.value, metric.interval) == (pytest.approx(near), pytest.approx((near, near)))
+    (text,) = declaration(name).summary([values])
+    assert re.fullmatch(sentence, text)
+
+
+@pytest.mark.parametrize("name", ["latency_matrix", "bandwidth_matrix"])
+def test_only_nodes_of_one_socket_with_values_are_near(name: str) -> None:
+    raw = between_nodes(name, 1.0, 2.0, 2.0, 1.0)
+    cores = tuple(core.model_copy(update={"package_id": None}) for core in MACHINE.topology.cores)
+    unknown = MACHINE.model_copy(update={"topology": MACHINE.topology.model_copy(update={"cores": cores})})
+    for machine in (MACHINE, unknown):
+        values = one(name, raw, machine).values
+        assert not values.near
+        assert not list(declaration(name).summary([values]))
+        assert not any("near" in metric.name for metric in declaration(name).metrics(values))
+    fail(points(raw)[0])
+    assert one(name, raw, ONE_SOCKET).values.near == {1: (0,)}
+
+
+def test_near_latencies_are_compared_in_one_condition() -> None:
+    raw = between_nodes("latency_matrix", 1.0, 1.2, 1.2, 1.0)
+    package_active(raw, 0.5)
+    for placement in points(raw)[1]["placements"]:
+        placement["package_active"]["windows_ns"] = placement["windows_ns"]  # idle is of record there
+    values = one("latency_matrix", raw, ONE_SOCKET).values
+    assert {row.condition for row in values.table.rows} == {"package_active", "package_idle"}
+    assert values.near_fraction(1).value == pytest.approx(1.2)
+    assert values.near_fraction(0).value == pytest.approx(2.4)
 
 
 @pytest.mark.parametrize(("name", "missing"), [("latency_matrix", "1@1"), ("bandwidth_matrix", "reads on 0-1@1")])
