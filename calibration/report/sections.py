@@ -121,8 +121,13 @@ def latency(facts: Facts) -> Iterator[str]:
     idle = facts.record("idle_latency")
     local = [item for item in idle if is_local(item.quantity)]
     if local:
-        remote = [figure.metric for figure in idle if figure not in local]
-        beyond = f", remote {_range(remote)}" if remote else ""
+        memory_only = set(map(str, facts.context.memory_only_nodes)) if facts.context else set[str]()
+        others = grouped(
+            ("memory-only nodes" if figure.quantity.rpartition(".")[2] in memory_only else "remote", figure.metric)
+            for figure in idle
+            if figure not in local
+        )
+        beyond = "".join(f", {where} {_range(found)}" for where, found in sorted(others.items(), reverse=True))
         yield f"Local memory latency {_range([figure.metric for figure in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
         slowest = max(loaded, key=lambda figure: figure.metric.value)

@@ -28,6 +28,8 @@ from calibration.context.model import (
 )
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.jitter import JitterValues
+from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.table import TableRow
 from calibration.report.advice import RULES, Advice, advice
 from calibration.report.advice.claims import CLAIMS, MIN_EVENTS, MIN_SHARE
 from calibration.report.advice.commands import mask, numbers
@@ -52,6 +54,7 @@ from tests.report.report_documents import (
     run_document,
     scaled,
     with_nodes,
+    with_rows,
 )
 from tests.report.traced import cause, view
 
@@ -712,6 +715,26 @@ def test_names_that_a_program_gave_itself_do_nothing_in_the_shell(tmp_path: Any)
     script = "taskset() { :; }\npgrep() { :; }\n" + "\n".join((*item.change, *item.undo))
     subprocess.run(["sh", "-c", script], check=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["latency_matrix", "bandwidth_matrix"])
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_memory_that_is_faster_elsewhere_costs_nothing(kind: str, times: float) -> None:
+    matrix = next(
+        item
+        for item in with_nodes(
+            run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 2
+        ).measurements
+        if item.kind == kind
+    )
+    assert isinstance(matrix.values, NodeMatrixValues)
+    column, own = matrix.values.drawn[0], matrix.values.table.rows[0]
+    rows = [own | {"memory_node": node, column: scaled(own[column], factor)} for node, factor in ((0, 1.0), (1, times))]
+    values = with_rows(matrix.values, map(TableRow, rows))
+    item = found(run(machine(devices=(nic(),), **ON_NODE_0), changed(matrix, values=values)), "nic_far")
+    assert item is not None
+    worse = times > 1 if kind == "latency_matrix" else times < 1
+    assert item.share == pytest.approx(0.5 if worse else 0.0)
 
 
 def test_isolcpus_is_replaced_because_a_second_may_be_refused() -> None:

@@ -2,6 +2,7 @@
 """Cross-checks of a run: bounds, and skipped checks."""
 
 import gzip
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,24 @@ import pytest
 
 from calibration.base.statistics import Estimate, estimate
 from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.measurements.table import TableRow
 from calibration.measurements.traffic_shape import TrafficShapeValues
 from calibration.results.consistency import RULES, CheckedValue, ConsistencyCheck, Side, check
 from calibration.results.cross_checks import cross_checks
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
-from tests.report.report_documents import FIXTURES, flagged, index_of, replace, run_document, scaled, with_nodes
+from tests.report.report_documents import (
+    FIXTURES,
+    flagged,
+    index_of,
+    replace,
+    run_document,
+    scaled,
+    with_nodes,
+    with_rows,
+)
 
 IDLE, MATRIX = "idle_latency.latency_ns", "latency_matrix.0.0.latency_ns"
 
@@ -162,3 +174,42 @@ def test_many_nodes_are_checked_per_node_not_per_pair() -> None:
     assert len(own) == 15  # the last cell has no value
     assert len(checks) < 50
     assert [check for check in checks if check.outcome == "fail"] == []
+
+
+def with_memory_only(document: RunDocument, times: float) -> RunDocument:
+    """Return *document* with two more nodes, of memory alone: *times* the latency and the bandwidth of node 0's own."""
+    for kind in ("latency_matrix", "bandwidth_matrix"):
+        index = index_of(document, kind)
+        values = document.measurements[index].values
+        assert isinstance(values, NodeMatrixValues)
+        own, column = values.table.rows[0], values.drawn[0]
+        more = [
+            TableRow(row | {"memory_node": node, column: scaled(own[column], times)})
+            for row, node in product(values.table.rows[::2], (8, 9))
+        ]
+        document = replace(document, index, values=with_rows(values, (*values.table.rows, *more)))
+    return document
+
+
+@pytest.mark.parametrize("times", [0.1, 10.0])
+def test_memory_without_cpus_may_be_faster_or_slower_than_all_other(times: float) -> None:
+    document = with_nodes(run_document(), 2)
+    assert cross_checks(with_memory_only(document, times).measurements) == cross_checks(document.measurements)
+
+
+def test_memory_that_another_node_reaches_sooner_is_a_contradiction() -> None:
+    document = with_nodes(run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 2)
+    index = index_of(document, "latency_matrix")
+    values = document.measurements[index].values
+    assert isinstance(values, NodeMatrixValues)
+    rows = [
+        TableRow(
+            row | {"latency_ns": scaled(row.latency_ns, 0.1 if (row.cpu_node, row.memory_node) == (1, 0) else 1.0)}
+        )
+        for row in values.table.rows
+        if row.latency_ns
+    ]
+    checks = cross_checks(replace(document, index, values=with_rows(values, rows)).measurements)
+    (failed,) = (check for check in checks if check.outcome == "fail")
+    assert (failed.rule, failed.figure.name) == ("own_memory", "latency_matrix.0.0.latency_ns")
+    assert failed.other.name == "latency_matrix.1.0.latency_ns"

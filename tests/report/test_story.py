@@ -201,6 +201,16 @@ def test_another_figure_of_a_quantity_is_a_cross_check_in_a_fold(document: RunDo
         assert parent is not None, row.astext()
 
 
+def test_memory_only_nodes_are_not_remote(document: RunDocument) -> None:
+    four = with_nodes(document, 4)
+    assert four.context is not None
+    assert "Local memory latency 151 to 155 ns, remote 212 to 338 ns." in page_of(four).text
+    parsed = four.context.parsed.model_copy(update={"memory_only_nodes": (2, 3)})
+    named = four.model_copy(update={"context": four.context.model_copy(update={"parsed": parsed})})
+    text = page_of(named).text
+    assert "Local memory latency 151 to 155 ns, remote 212 to 338 ns, memory-only nodes 214 to 333 ns." in text
+
+
 def test_a_failed_cross_check_is_counted_in_its_row(document: RunDocument) -> None:
     checks = [item for item in document.consistency if item.rule == "same_latency"]
     one, *others = (item.model_copy(update={"outcome": "fail"}) if item is checks[0] else item for item in checks)

@@ -172,7 +172,8 @@ def _cost_of_distance(evidence: Evidence, near: int, far: int) -> Cost | str:
         local = evidence.metric(f"{kind}.{near}.{near}.{name}")
         remote = evidence.metric(f"{kind}.{near}.{far}.{name}")
         if local is not None and remote is not None:
-            low, high = sorted((local.value, remote.value))
+            better, worse = (local, remote) if local.better == "lower" else (remote, local)
             text = f"{what} {units.headline(local)} on node {near}, {units.headline(remote)} from node {far}"
-            return Cost(text, f"{local.name}, {remote.name}", 1 - low / high)
+            # the far memory may be faster: of another kind, or with more modules
+            return Cost(text, f"{local.name}, {remote.name}", max(0.0, 1 - better.value / worse.value))
     return evidence.unmeasured("The path between the nodes", "latency_matrix")
