@@ -316,6 +316,17 @@ def _chases(document: dict[str, Any], step: Step) -> None:
     document["result"]["points"] = [{**recorded, "cpu": int(cpu), "nodes": [int(node)]} for cpu, node in places]
 
 
+def _chains(document: dict[str, Any], step: Step) -> None:
+    """Give each place that was asked for each number of chains."""
+    by_chains = {point["chains"]: point for point in reversed(document["result"]["points"])}
+    places = [at.partition(":")[0].split("@") for at in options(step, "at")]
+    document["result"]["points"] = [
+        {**by_chains[chains], "cpu": int(cpu), "nodes": [int(node)]}
+        for cpu, node in places
+        for chains in sorted(by_chains)
+    ]
+
+
 def _ladder(document: dict[str, Any], step: Step) -> None:
     """Give each point the CPUs and nodes that were asked for, once for each copy."""
     places = [at.split("@") for at in options(step, "at")]
@@ -392,7 +403,7 @@ SHORT = {"c2c_matrix", "loaded_latency", "memory_curves"}
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter, "wakeup": _wakeups, "firmware": _firmware, "core_frequency": _frequency,
-    "latency_ladder": _ladder,
+    "latency_ladder": _ladder, "load_tail": _chases, "memory_parallelism": _chains,
     "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
     "bandwidth_scaling": _traffic, "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
     "sustained_bandwidth": _traffic, "bandwidth_ladder": _traffic, "traffic_shape": _traffic, "loaded_latency": _loaded,

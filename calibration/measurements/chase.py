@@ -343,12 +343,17 @@ class NearChase(NamedTuple):
 
 
 class NearChaseDeclaration(Declaration[C, V]):
-    """A kind of one random chase, from the measuring CPU of the first node with CPUs, on the nearest memory."""
+    """A kind of one random chase from the measuring CPU of the first node with CPUs on the nearest memory or other."""
 
-    def chase(self, sut: Sut, settings: C, more: Mapping[str, object] | None = None) -> tuple[Step, tuple[Place, ...]]:
-        """Return the step, with *more* options, and the keep-awake threads beside it."""
+    def chase(
+        self, sut: Sut, settings: C, more: Mapping[str, object] | None = None, memory_node: int | None = None
+    ) -> tuple[Step, tuple[Place, ...]]:
+        """Return the step, with *more* options, and the keep-awake threads beside it.
+
+        On the memory of *memory_node* in place of the nearest, if given.
+        """
         node = sut.cpu_nodes[0]
-        place = Place(sut.measuring_cpu(node), sut.home(node))
+        place = Place(sut.measuring_cpu(node), sut.home(node) if memory_node is None else memory_node)
         size_bytes = idle_bytes(sut, settings, place.node, 1)
         keep_awake = keep_awake_for(sut, (place.cpu,), (place.node,))
         options = {"at": place, **settings.random_options(sut, size_bytes), "keep-awake": list(keep_awake)}
@@ -362,6 +367,7 @@ class NearChaseDeclaration(Declaration[C, V]):
             cost_s=settings.idle_s(size_bytes, size_bytes, 1, keep_awake),
             setup_s=settings.setup_s(size_bytes),
             repeated=settings,
+            suffix="" if memory_node is None else f"-node{memory_node}",
         )
         return step, keep_awake
 

@@ -56,8 +56,14 @@ from calibration.measurements.table import TableRow
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 
-SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
-"""Prefix of a curve's name, formatted with the number of copies."""
+SERIES = {
+    "random": "",
+    "prefetched": "prefetched: ",
+    "interleaved": "interleaved: ",
+    "copies": "{copies} copies, ",
+    "memory_only": "node {node}, ",
+}
+"""Prefix of a curve's name, formatted with the number of copies and the first node."""
 
 NEAR_LEVEL = 0.15
 """A point within this share of a level's latency is drawn as part of it."""
@@ -71,16 +77,16 @@ CACHED_HOPS_MIN = 200_000
 HUGE_BYTES = 2 * MIB
 """Interleaving steps by page: sizes are multiples of this on each node, whatever pages are used."""
 
-Series = Literal["random", "prefetched", "interleaved", "copies"]
+Series = Literal["random", "prefetched", "interleaved", "copies", "memory_only"]
 
 
 class LadderSettings(ChaseSettings):
     """Chases at *points_per_octave* sizes from *smallest_bytes* on.
 
     The random ladder uses *strides_bytes*; *prefetched_strides_bytes* x *prefetched_orders* are the fixed-stride
-    curves. *interleaved* adds memory interleaved over all nodes, *copies* that many copies at the same time, one per
-    core. All but the random ladder have *sparse_points_per_octave*. Fewer hops per window suffice than for a single
-    latency, because neighbouring points support each other.
+    curves. *interleaved* adds memory interleaved over all nodes, and memory-only nodes, *copies* that many copies at
+    the same time, one per core. All but the random ladder have *sparse_points_per_octave*. Fewer hops per window
+    suffice than for a single latency, because neighbouring points support each other.
     """
 
     placements: PositiveInt = 1
@@ -134,9 +140,9 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             for level in CACHES
         ),
         latency(
-            r"latency_ladder.{point:memory|interleaved|copies_\d+|(?:forward|backward)_\d+}.latency_ns",
+            r"latency_ladder.{point:memory|interleaved|copies_\d+|node\d+|(?:forward|backward)_\d+}.latency_ns",
             "one load from memory, or at the largest size: from pages interleaved over all nodes, by so many copies at "
-            "once, or in order with a stride of so many bytes",
+            "once, from a memory-only node, or in order with a stride of so many bytes",
             "access_patterns",
         ),
     )
@@ -153,6 +159,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         if settings.interleaved and len(sut.memory_nodes) > 1:
             places = [at(cpu, sut.memory_nodes)]
             yield self._series(sut, settings, "interleaved", places, sut.memory_nodes)
+            for beside in sut.memory_only_beside(node):
+                yield self._series(sut, settings, "memory_only", [str(Place(cpu, beside))], [beside])
         elif settings.interleaved:
             yield self.not_planned("only one node has memory", "Memory interleaved over nodes")
         cores = sut.one_per_core(sut.cpus_of(node))
@@ -194,12 +202,14 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
         costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
         costs_s *= len(orders)
-        suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
+        own = {"random": "", "copies": f"-copies-{len(places)}", "memory_only": f"-node{nodes[0]}"}
+        suffix = own.get(series, f"-{series}")
         title = {
             "random": "random order",
             "prefetched": "prefetched strides",
             "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
             "copies": f"{len(places)} copies at the same time",
+            "memory_only": f"memory of node {nodes[0]}",
         }[series]
         cpus = tuple(int(place.partition("@")[0]) for place in places)
         return self.step(
@@ -238,7 +248,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         table = LatencyLadderValues.table_of(rows)
         points = table.rows
         first = result.points[0]
-        series = _series_of(first)
+        series = _series_of(first, sut)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
         random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
         levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], sut.context.cache_bytes)
@@ -296,15 +306,18 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 "prefetched": (f"{order}_{stride_bytes}", f"{order} stride of {stride_bytes} bytes"),
                 "interleaved": ("interleaved", "memory interleaved over nodes"),
                 "copies": (f"copies_{len(values.cpus)}", f"{len(values.cpus)} copies at the same time"),
+                "memory_only": (f"node{values.nodes[0]}", f"memory of node {values.nodes[0]}"),
             }[values.series]
             yield self.metric(f"{name}.latency_ns", f"Latency, {title}", point.latency_ns)
 
 
-def _series_of(point: LatencyPoint) -> Series:
+def _series_of(point: LatencyPoint, sut: Sut) -> Series:
     if point.copies > 1:
         return "copies"
     if len(point.nodes) > 1:
         return "interleaved"
+    if point.nodes[0] != sut.home(sut.node_of(point.cpu)):
+        return "memory_only"
     return "random" if point.order in {"random", "window"} else "prefetched"
 
 
@@ -381,7 +394,7 @@ def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context |
                 (float(point.size_bytes), point.latency_ns),
             )
             for values in ladders
-            for before in [SERIES[values.series].format(len(values.cpus))]
+            for before in [SERIES[values.series].format(copies=len(values.cpus), node=values.nodes[0])]
             for point in values.points
         ),
         (SIZES("Working set"), LATENCY),

@@ -17,7 +17,7 @@ from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.chase import HOP_NS, ChaseSettings, Condition, NearChaseDeclaration
 from calibration.measurements.evidence import Missing, estimate_of
-from calibration.measurements.metric_rows import latency
+from calibration.measurements.metric_rows import Family, latency
 from calibration.measurements.sut import Sut
 from calibration.sutprobe.document import ProbeDocument
 from calibration.sutprobe.latency import KeepAwakeThread, LatencyPlacement, SingleLoads
@@ -36,6 +36,12 @@ LOAD_NS: Final = 300.0
 
 CHART_FROM_NS: Final = 5.0
 """Left end of the chart, for clocks that show loads of no time."""
+
+MEMORIES: Final[tuple[tuple[str, str, Family], ...]] = (
+    ("", "local", "local_latency"),
+    ("node{memory_node}.", "a memory-only node's", "remote_latency"),
+)
+"""How names of metrics begin, whose memory they are of, and their family."""
 
 Percent = Annotated[float, Field(gt=0, lt=100)]
 
@@ -87,6 +93,7 @@ class TailPercentile(Model):
 class LoadTailValues(Values):
     """Single loads of ``cpu`` from memory of ``node``, with the machine in ``condition``.
 
+    That is the nearest, or a memory-only one (``memory_only``).
     ``memory`` and ``reference`` (a line in L1, timed in turn) count all loads by their ticks of ``tick_ns``, the
     clock's own time included; it advances in steps of ``resolution_ns``. A load of ``interruption_ns`` or more counts
     as interrupted, not in the percentiles. At most ``beyond_longest`` of all loads take longer than the longest that
@@ -100,6 +107,7 @@ class LoadTailValues(Values):
     kind: Literal["load_tail"] = "load_tail"
     cpu: int
     node: int
+    memory_only: bool = False
     size_bytes: int
     page: str
     condition: Condition
@@ -120,6 +128,11 @@ class LoadTailValues(Values):
     memory: Histogram
     reference: Histogram
 
+    @property
+    def variant(self) -> str:
+        """Begins the names of its metrics, after the kind."""
+        return f"node{self.node}." if self.memory_only else ""
+
 
 def name_of(percent: float) -> str:
     """Return a percentile as a part of a metric's name: ``p99_9``."""
@@ -131,17 +144,20 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
 
     title = "Tail of single loads"
     question = "How much longer than the median do the slowest loads from memory take?"
-    metric_rows = (
+    metric_rows = tuple(
         latency(
-            r"load_tail.{percentile:p\d+(?:_\d+)?}.latency_ns",
-            "percentile of loads from local memory timed one by one, those that were interrupted left out",
-            "local_latency",
-        ),
+            rf"load_tail.{variant}{{percentile:p\d+(?:_\d+)?}}.latency_ns",
+            f"percentile of loads from {where} memory timed one by one, those that were interrupted left out",
+            family,
+        )
+        for variant, where, family in MEMORIES
     )
 
     def steps(self, sut: Sut, settings: LoadTailSettings) -> Iterator[Planned]:
-        """Yield the chase of the idle latency, from the same CPU over the same memory."""
+        """Yield the chase of the idle latency, from the same CPU over the same memory, and over memory-only nodes'."""
         yield self.chase(sut, settings)[0]
+        for node in sut.memory_only_beside(sut.cpu_nodes[0]):
+            yield self.chase(sut, settings, memory_node=node)[0]
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the one distribution."""
@@ -151,7 +167,11 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
             raise InputError("no single loads in a placement, or no clock")
         fields |= _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
         yield Parsed(
-            values=LoadTailValues(chase_ns=latency.latency_ns, **fields),
+            values=LoadTailValues(
+                chase_ns=latency.latency_ns,
+                memory_only=fields["node"] != sut.home(sut.node_of(fields["cpu"])),
+                **fields,
+            ),
             flags=flags,
             missing=tuple(
                 Missing(what=f"{found.percent:g} % of loads", reason=found.reason)
@@ -163,7 +183,8 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
     def metrics(self, values: LoadTailValues) -> Iterator[Metric]:
         """Yield the percentiles, by rounds where each has loads enough."""
         for found in values.percentiles:
-            name, title = f"{name_of(found.percent)}.latency_ns", f"Single loads, {found.percent:g} %"
+            name = f"{values.variant}{name_of(found.percent)}.latency_ns"
+            title = f"Single loads, {found.percent:g} %{f', node {values.node}' * values.memory_only}"
             if found.by_rounds is not None:
                 yield self.metric(name, title, found.by_rounds)
             elif found.value_ns is not None:
@@ -176,7 +197,11 @@ class LoadTail(NearChaseDeclaration[LoadTailSettings, LoadTailValues]):
         curves = curves_of(
             (name, (max(start * values.tick_ns, CHART_FROM_NS), share))
             for values in run.values(self.kind)
-            for name, histogram in (("memory", values.memory), ("a line in L1, same timing", values.reference))
+            for name, histogram in (
+                [(f"memory of node {values.node}", values.memory)]
+                if values.memory_only
+                else [("memory", values.memory), ("a line in L1, same timing", values.reference)]
+            )
             for start, share in histogram.exceeding()
         )
         longest = max(values.memory.longest * values.tick_ns for values in run.values(self.kind))
@@ -200,7 +225,8 @@ def _ends(values: LoadTailValues) -> str:
     known = {item.percent: best_ns for item in values.percentiles if (best_ns := item.best_ns) is not None}
     found = [f"{percent:g} % {units.time_ns(known[percent])}" for percent in list(known)[:: len(known) - 1 or 1]]
     longest = units.time_ns(values.memory.longest * values.tick_ns)
-    return f"memory {', '.join([*found, f'longest {longest}'])}; L1 mean {units.time_ns(values.reference_ns.value)}"
+    where = f"memory of node {values.node}" if values.memory_only else "memory"
+    return f"{where} {', '.join([*found, f'longest {longest}'])}; L1 mean {units.time_ns(values.reference_ns.value)}"
 
 
 SHARE_LABEL: Final = "datum.value >= 1 ? 'all' : '1/' + format(1 / datum.value, '~s')"

@@ -153,7 +153,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         """Return *values* with the run's peak injection bandwidth in place of any lower maximum."""
         mixes, groups, sources = dict(values.mixes), dict(values.groups), dict(values.sources)
         for identifier, other in run.items():
-            if not isinstance(other, PeakValues):
+            if not isinstance(other, PeakValues) or other.memory_only:
                 continue
             for name, mix in other.mixes.items():
                 if name in mixes and mix.bandwidth_mb_s.value > mixes[name].bandwidth_mb_s.value:

@@ -43,7 +43,7 @@ CHAINS_MAX = 32
 class MemoryParallelismSettings(ChaseSettings):
     """Each number of *chains*, with *windows* of *hops* loads in all, in *placements* fresh allocations a round.
 
-    *far* also measures the memory of the most distant node.
+    Memory-only nodes beside that of the CPU are measured too, and with *far* the most distant memory.
     """
 
     chains: Annotated[tuple[Annotated[int, Field(ge=1, le=CHAINS_MAX)], ...], Field(min_length=1)] = CHAINS
@@ -80,7 +80,7 @@ class ParallelCurve(Gridded):
 
 
 class MemoryParallelismValues(Values):
-    """A curve for the nearest memory, and one for the most distant if there is another."""
+    """A curve for the nearest memory, and for others: of memory-only nodes beside it, and the most distant."""
 
     kind: Literal["memory_parallelism"] = "memory_parallelism"
     curves: tuple[ParallelCurve, ...]
@@ -112,7 +112,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         """Yield one step from the measuring CPU of the first node with CPUs."""
         node = sut.cpu_nodes[0]
         cpu = sut.measuring_cpu(node)
-        nodes = [sut.home(node)]
+        nodes = [sut.home(node), *sut.memory_only_beside(node)]
         far = sut.farthest(node)
         if settings.far and far is not None and far not in nodes:
             nodes.append(far)
@@ -121,7 +121,8 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
         own = ["" if size == max(sizes) else f":{size}" for size in sizes]
         walks_s = sum(settings.walk_s(max(sizes), hop_ns=HOP_NS / count) for count in counts)
         yield self.step(
-            f"CPU {cpu}, memory of node{'s' * (len(nodes) > 1)} {' and '.join(map(str, nodes))}",
+            f"CPU {cpu}, memory of node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes[:-1]))}"
+            f"{' and ' * (len(nodes) > 1)}{nodes[-1]}",
             "latency",
             {
                 "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],

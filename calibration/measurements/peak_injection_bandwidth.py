@@ -15,6 +15,7 @@ from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
+    MEMORY_ONLY_SUFFIX,
     MIXES,
     PLAIN,
     CountedTrafficSettings,
@@ -22,6 +23,7 @@ from calibration.measurements.traffic import (
     TrafficDeclaration,
     all_cores,
     buffer_bytes,
+    on_memory_only,
     shape_options,
 )
 from calibration.measurements.traffic_points import MixBandwidth, measured_points, missing_points, traffic_flags
@@ -33,7 +35,7 @@ PLAIN_SUFFIX = "-plain"
 
 
 class PeakSettings(CountedTrafficSettings):
-    """*mixes* in the best *shape*, and *plain_mixes* also as a single stream.
+    """*mixes* in the best *shape*, *plain_mixes* also as a single stream, *memory_only_mixes* on memory-only nodes.
 
     The default *shape* is the one kept for the platform, else the built-in one.
     """
@@ -41,15 +43,25 @@ class PeakSettings(CountedTrafficSettings):
     mixes: tuple[Mix, ...] = MIXES
     shape: Shape | None = None
     plain_mixes: tuple[Mix, ...] = MIXES
+    memory_only_mixes: tuple[Mix, ...] = MIXES
 
 
 class PeakValues(Values):
-    """Bandwidth by mix in one shape; ``plain`` is one stream without software prefetch."""
+    """Bandwidth by mix in one shape; ``plain`` is one stream without software prefetch.
+
+    Of the nearest memory, or of the nearest without CPUs (``memory_only``).
+    """
 
     kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
     plain: bool
+    memory_only: bool = False
     group: str
     mixes: dict[str, MixBandwidth]
+
+    @property
+    def variant(self) -> str:
+        """Begins the names of its metrics, after the kind."""
+        return "plain." * self.plain + "memory_only." * self.memory_only
 
 
 class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
@@ -61,7 +73,8 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     metric_rows = tuple(
         bandwidth(
             f"peak_injection_bandwidth.{mix}.bandwidth_mb_s",
-            "one thread on every core without a delay, by mix; plain is a single stream without software prefetch",
+            "one thread on every core without a delay, by mix; plain is a single stream without software prefetch, "
+            "memory_only the memory of nodes without CPUs",
             "read_bandwidth" if record else "mixed_bandwidth",
             record=record,
             reference=reference,
@@ -74,26 +87,34 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             ("{mix:stream_triad}", "mix_triad_mb_s", None),
             (f"{{mix:{ANY_MIX}}}", None, None),
             (f"{{shape:plain}}.{{mix:{ANY_MIX}}}", None, None),
+            (f"{{memory:memory_only}}.{{mix:{ANY_MIX}}}", None, None),
         )
     )
 
     def steps(self, sut: Sut, settings: PeakSettings) -> Iterator[Planned]:
         """Yield one step with the tuned access pattern, and one with the plain one for comparison with other tools.
 
+        And one with the tuned pattern on the nearest memory-only nodes, if there are any.
+
         If the profile has no shape, the tuned one is that kept for the platform.
         """
-        parts = all_cores(sut)
-        size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
+        own = all_cores(sut)
+        own_bytes = buffer_bytes(sut, own, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
-        tuned = ("", settings.shape, sut.traffic_shape, settings.mixes)
-        for suffix, shape, kept, mixes in (tuned, (PLAIN_SUFFIX, PLAIN, None, settings.plain_mixes)):
-            if not mixes:
+        tuned = (settings.shape, sut.traffic_shape)
+        beside = on_memory_only(sut, own) if settings.memory_only_mixes else []
+        for suffix, words, parts, (shape, kept), mixes in (
+            ("", "best pattern", own, tuned, settings.mixes),
+            (PLAIN_SUFFIX, "single stream", own, (PLAIN, None), settings.plain_mixes),
+            (MEMORY_ONLY_SUFFIX, "memory-only nodes", beside, tuned, settings.memory_only_mixes),
+        ):
+            if not mixes or not parts:
                 continue
             yield self.traffic_step(
-                f"{'single stream' if suffix else 'best pattern'}, {units.plural(len(mixes), 'mix')}",
+                f"{words}, {units.plural(len(mixes), 'mix')}",
                 [parts],
                 mixes,
-                size_bytes,
+                own_bytes if parts is own else buffer_bytes(sut, parts, mixes),
                 {"delay": 0, **settings.options(), **shape_options(settings, shape, kept, mixes), **counters},
                 cost=settings.cost_s,
                 repeated=settings,
@@ -108,6 +129,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         yield Parsed(
             values=PeakValues(
                 plain=step.id.endswith(PLAIN_SUFFIX),
+                memory_only=step.id.endswith(MEMORY_ONLY_SUFFIX),
                 group=points[0].group,
                 mixes=mixes,
             ),
@@ -125,6 +147,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             for mix, found in values.mixes.items():
                 value, low, high = bounds(found.bandwidth_mb_s, 1e3)
                 shape = "single stream" if values.plain else "best pattern"
+                shape = "memory-only nodes" if values.memory_only else shape
                 rows.append(
                     {"g": label(mix), "s": shape, "v": value, "l": low, "h": high, "t": units.significant(value, 3)}
                 )
@@ -149,15 +172,17 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         )
 
     def summary(self, measured: Sequence[PeakValues]) -> Iterator[str]:
-        """Yield the best mix with the best pattern."""
-        mixes = next((values.mixes for values in measured if not values.plain), {})
-        if len(mixes) > 1:
-            name, best = max(mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
-            yield f"The best mix is {name.replace('_', ' ')} with {units.headline(best.bandwidth_mb_s)}."
+        """Yield the best mix with the best pattern, of each memory."""
+        for values in measured:
+            if not values.plain and (len(values.mixes) > 1 or values.memory_only):
+                name, best = max(values.mixes.items(), key=lambda item: item[1].bandwidth_mb_s.value)
+                where = " on memory-only nodes" if values.memory_only else ""
+                yield f"The best mix{where} is {name.replace('_', ' ')} with {units.headline(best.bandwidth_mb_s)}."
 
     def metrics(self, values: PeakValues) -> Iterator[Metric]:
         """Yield the bandwidth of each mix."""
-        plain = "plain." if values.plain else ""
         for name, mix in values.mixes.items():
-            title = f"{self.title}, {name}{', single stream' if values.plain else ''}"
-            yield self.metric(f"{plain}{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)
+            title = (
+                f"{self.title}, {name}{', single stream' * values.plain}{', memory-only nodes' * values.memory_only}"
+            )
+            yield self.metric(f"{values.variant}{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)

@@ -14,12 +14,14 @@ from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFF
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import MIB, Sut
 from calibration.measurements.traffic import (
+    MEMORY_ONLY_SUFFIX,
     PLAIN,
     Mix,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
+    on_memory_only,
     shape_options,
     threads_by_node,
 )
@@ -42,15 +44,22 @@ class RandomBandwidthSettings(TrafficSettings):
 class RandomBandwidthValues(Values):
     """What all threads of ``group`` read from memory, in pages of kind ``page``: whole lines, as many as loads.
 
+    From the nearest memory, or from the nearest without CPUs (``memory_only``).
     ``sequential_share`` is relative to reads in the order of addresses, the mix reads of the peak injection bandwidth
     in its tuned shape; ``None`` if the run lacks it.
     """
 
     kind: Literal["random_bandwidth"] = "random_bandwidth"
+    memory_only: bool = False
     group: str
     page: str
     reads: MixBandwidth
     sequential_share: Estimate | None = None
+
+    @property
+    def variant(self) -> str:
+        """Begins the names of its metrics, after the kind."""
+        return "memory_only." * self.memory_only
 
     @property
     def line_bytes(self) -> int:
@@ -68,31 +77,45 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
 
     title = "Random bandwidth"
     question = "How much do all CPUs together read if each load is from another place?"
-    metric_rows = (
-        bandwidth("random_bandwidth.bandwidth_mb_s", "lines read at random by all CPUs", "access_patterns"),
-        fraction(
-            "random_bandwidth.sequential_share",
-            "the same, relative to reads in the order of addresses",
-            "access_patterns",
-            better="higher",
-            tolerance=BANDWIDTH_REPEATS,
-            depends=MEMORY_TRAFFIC,
-        ),
+    metric_rows = tuple(
+        row
+        for variant, where in (("", ""), ("{memory:memory_only}.", ", from memory-only nodes"))
+        for row in (
+            bandwidth(
+                f"random_bandwidth.{variant}bandwidth_mb_s",
+                f"lines read at random by all CPUs{where}",
+                "access_patterns",
+            ),
+            fraction(
+                f"random_bandwidth.{variant}sequential_share",
+                f"the same, relative to reads in the order of addresses{where}",
+                "access_patterns",
+                better="higher",
+                tolerance=BANDWIDTH_REPEATS,
+                depends=MEMORY_TRAFFIC,
+            ),
+        )
     )
 
     def steps(self, sut: Sut, settings: RandomBandwidthSettings) -> Iterator[Planned]:
-        """Yield one step with all CPUs."""
-        parts = all_cpus(sut)
-        size_bytes = random_bytes(sut, threads_by_node(parts), buffer_bytes(sut, parts, (MIX,)))
-        yield self.traffic_step(
-            units.plural(sum(len(part.cpus) for part in parts), "CPU"),
-            [parts],
-            (MIX,),
-            size_bytes,
-            {"delay": 0, **settings.options(), **shape_options(settings, PLAIN, None, (MIX,))},
-            cost=settings.cost_s,
-            repeated=settings,
-        )
+        """Yield one step with all CPUs, and one on memory-only nodes if there are any."""
+        own = all_cpus(sut)
+        for suffix, where, parts in (
+            ("", "", own),
+            (MEMORY_ONLY_SUFFIX, ", memory-only nodes", on_memory_only(sut, own)),
+        ):
+            if not parts:
+                continue
+            yield self.traffic_step(
+                f"{units.plural(sum(len(part.cpus) for part in parts), 'CPU')}{where}",
+                [parts],
+                (MIX,),
+                random_bytes(sut, threads_by_node(parts), buffer_bytes(sut, parts, (MIX,))),
+                {"delay": 0, **settings.options(), **shape_options(settings, PLAIN, None, (MIX,))},
+                cost=settings.cost_s,
+                repeated=settings,
+                suffix=suffix,
+            )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the bandwidth."""
@@ -102,6 +125,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
         pages = {placement.pages.obtained for placement in point.placements or ()}
         yield Parsed(
             values=RandomBandwidthValues(
+                memory_only=step.id.endswith(MEMORY_ONLY_SUFFIX),
                 group=point.group,
                 page=pages.pop() if len(pages) == 1 else "mixed",
                 reads=reads,
@@ -123,16 +147,20 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
         for values in measured:
             share = values.sequential_share
             beside = "" if share is None else f", {units.percent(share.value)} of sequential reads"
+            where = " from memory-only nodes" * values.memory_only
             yield (
-                f"At random, all CPUs read {units.headline(values.reads.bandwidth_mb_s)}, "
+                f"At random, all CPUs read{where} {units.headline(values.reads.bandwidth_mb_s)}, "
                 f"{units.significant(values.loads_per_s / 1e6, 3)} million lines/s{beside}."
             )
 
     def metrics(self, values: RandomBandwidthValues) -> Iterator[Metric]:
         """Yield the bandwidth, and its share of sequential reads if known."""
-        yield self.metric("bandwidth_mb_s", self.title, values.reads.bandwidth_mb_s)
+        variant, title = values.variant, f"{self.title}{', memory-only nodes' * values.memory_only}"
+        yield self.metric(f"{variant}bandwidth_mb_s", title, values.reads.bandwidth_mb_s)
         if values.sequential_share is not None:
-            yield self.metric("sequential_share", f"{self.title}, share of sequential reads", values.sequential_share)
+            yield self.metric(
+                f"{variant}sequential_share", f"{title}, share of sequential reads", values.sequential_share
+            )
 
 
 def _ratio(values: Sequence[float]) -> float:

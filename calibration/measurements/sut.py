@@ -184,6 +184,24 @@ class Sut:
         row = self.context.distances_from(node)
         return None if row is None else max(self.memory_nodes, key=lambda other: (row[other], -other), default=None)
 
+    @property
+    def memory_only_nodes(self) -> list[int]:
+        """Ids of the nodes without CPUs whose memory may be used, ascending."""
+        return [node for node in self.memory_nodes if node in self.context.memory_only_nodes]
+
+    def memory_only_beside(self, node: int) -> list[int]:
+        """Return the memory-only nodes that belong to *node*, one of each distance: no other with CPUs is nearer.
+
+        Without the one that is its ``home``.
+        """
+        beside = [
+            other
+            for other in self.memory_only_nodes
+            if other != self.home(node) and self.nearest(other, self.cpu_nodes) == node
+        ]
+        row = self._distances(node)
+        return list({None if row is None else row[other]: other for other in reversed(beside)}.values())[::-1]
+
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
         if node in among:

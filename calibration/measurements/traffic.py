@@ -98,6 +98,9 @@ SCAN_S = 0.059
 duration only."""
 
 
+MEMORY_ONLY_SUFFIX = "-memory-only"
+"""Ends the step of a kind on memory-only nodes."""
+
 PLAIN = Shape(streams=1, prefetch_bytes=0)
 """One forward stream without software prefetch: what most tools measure, shown beside the tuned shape."""
 
@@ -290,6 +293,13 @@ def all_cores(sut: Sut) -> list[Part]:
     A core's other thread shares its misses in flight: where memory is the limit it adds nothing, or costs a little.
     """
     return [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in all_cpus(sut)]
+
+
+def on_memory_only(sut: Sut, parts: Sequence[Part]) -> list[Part]:
+    """Return *parts* on the nearest memory-only nodes; empty without such nodes, or if they are there already."""
+    nodes = sut.memory_only_nodes
+    found = [Part(part.cpus, sut.nearest(sut.node_of(part.cpus[0]), nodes)) for part in parts] if nodes else []
+    return [] if found == list(parts) else found
 
 
 def buffer_bytes(sut: Sut, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:

@@ -102,7 +102,7 @@ def _side(
 
 def _maxima(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
     for top, maximum in _of(measurements, MaxValues):
-        for other, peak in _of(measurements, PeakValues):
+        for other, peak in _peaks(measurements):
             for mix in filter(maximum.mixes.__contains__, peak.mixes):
                 if maximum.mixes[mix] != peak.mixes[mix]:  # else it is that of the peak
                     yield check("maximum", _peak(other, peak, mix), _maximum(top, maximum, mix))
@@ -131,8 +131,13 @@ def _pattern(measurement: Measurement, values: TrafficShapeValues, mix: str) -> 
     return _side(measurement, name, values.best[mix].bandwidth_mb_s)
 
 
+def _peaks(measurements: Sequence[Measurement]) -> Iterator[tuple[Measurement, PeakValues]]:
+    """Yield the peaks of the memory that other kinds use too: that of memory-only nodes may be of another kind."""
+    return ((measurement, peak) for measurement, peak in _of(measurements, PeakValues) if not peak.memory_only)
+
+
 def _peak(measurement: Measurement, values: PeakValues, mix: str) -> Side:
-    name = f"peak_injection_bandwidth{'.plain' if values.plain else ''}.{mix}.bandwidth_mb_s"
+    name = f"peak_injection_bandwidth.{values.variant}{mix}.bandwidth_mb_s"
     return _side(measurement, name, values.mixes[mix].bandwidth_mb_s)
 
 
@@ -152,7 +157,7 @@ def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
     for measurement, maximum in _of(measurements, MaxValues):
         for mix, group in maximum.groups.items():
             found.setdefault(mix, []).append(Whole(_maximum(measurement, maximum, mix), _nodes(group)))
-    for measurement, peak in _of(measurements, PeakValues):
+    for measurement, peak in _peaks(measurements):
         for mix in peak.mixes:
             found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
     return {
@@ -273,7 +278,7 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
                 side = _side(measurement, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
                 yield (effect.cpu, effect.node), side
     for measurement, tail in _of(measurements, LoadTailValues):
-        yield (tail.cpu, tail.node), _side(measurement, "load_tail.chase_ns", tail.chase_ns)
+        yield (tail.cpu, tail.node), _tail(measurement, tail, "chase_ns")
     page = next((idle.page for _, idle in _of(measurements, IdleLatencyValues)), None)
     for measurement, sizes in _of(measurements, PageSizesValues):
         for kind in sizes.points:
@@ -285,11 +290,11 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
 def _singles(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
     """Yield the mean of loads timed one by one, less the clock, against the same chain by its windows."""
     for measurement, tail in _of(measurements, LoadTailValues):
-        yield check(
-            "single_loads",
-            _side(measurement, "load_tail.single_ns", tail.single_ns),
-            _side(measurement, "load_tail.chase_ns", tail.chase_ns),
-        )
+        yield check("single_loads", _tail(measurement, tail, "single_ns"), _tail(measurement, tail, "chase_ns"))
+
+
+def _tail(measurement: Measurement, values: LoadTailValues, field: str) -> Side:
+    return _side(measurement, f"load_tail.{values.variant}{field}", getattr(values, field))
 
 
 Access = tuple[str, frozenset[Part], str, str]
@@ -418,12 +423,13 @@ def _parallelism(measurements: Sequence[Measurement]) -> Iterator[ConsistencyChe
     """
     for measurement, reads in _of(measurements, RandomBandwidthValues):
         parts = read_group(reads.group)
-        threads, nodes = sum(len(part.cpus) for part in parts), {part.node for part in parts}
-        share = partial(mul, 1 / threads)
-        thread = _side(measurement, "random_bandwidth.thread_mb_s", reads.reads.bandwidth_mb_s, convert=share)
+        share = partial(mul, 1 / sum(len(part.cpus) for part in parts))
+        name = f"random_bandwidth.{reads.variant}thread_mb_s"
+        thread = _side(measurement, name, reads.reads.bandwidth_mb_s, convert=share)
         for other, parallel in _of(measurements, MemoryParallelismValues):
-            for curve in parallel.curves[:1]:
-                if curve.enough_chains is not None and curve.node in nodes:
+            for curve in parallel.curves:
+                same = any(curve.cpu in part.cpus and curve.node == part.node for part in parts)
+                if curve.enough_chains is not None and same:
                     rate = partial(truediv, reads.line_bytes * 1e3)  # a line for each load of the best number of chains
                     name = f"{_parallel(curve)}.thread_mb_s"
                     yield check("parallelism", thread, _side(other, name, curve.best.load_ns, "MB/s", rate))

@@ -27,6 +27,7 @@ from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.measurements.metric_rows import UNDECLARED
+from calibration.measurements.node_matrix import told_apart
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import Table
 from calibration.measurements.traffic import group_text, read_group
@@ -87,6 +88,28 @@ def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
         if (part := raw["result"].get(name))
     )
     return found
+
+
+MEMORY_ONLY = captured("x86_64-memory-only-node")
+"""A machine whose node 2 has no CPUs."""
+
+MEMORY_ONLY_STEPS = {
+    "latency_ladder-node2": "latency_ladder.node2.latency_ns",
+    "load_tail-node2": "load_tail.node2.p50.latency_ns",
+    "peak_injection_bandwidth-memory-only": "peak_injection_bandwidth.memory_only.reads.bandwidth_mb_s",
+    "random_bandwidth-memory-only": "random_bandwidth.memory_only.bandwidth_mb_s",
+}
+"""Steps on memory-only nodes, and one of their metrics."""
+
+
+def on_memory_only(name: str) -> Any:
+    """Return the measurement of the step *name* on node 2: the recorded one of its kind, as if it was made there."""
+    raw = read(name.partition("-")[0])
+    for point in points(raw):
+        point["nodes"] = [2 for _ in point["nodes"]]
+        if "group" in point:
+            point["group"] = re.sub(r"@\d+", "@2", point["group"])
+    return one(name, raw, MEMORY_ONLY).values
 
 
 def fail(point: dict[str, Any]) -> None:
@@ -151,11 +174,47 @@ def test_every_row_has_a_metric() -> None:
     for name in RECORDED:
         for measurement in parse(name, read(name)):
             names += [metric.name for metric in declaration(measurement.values.kind).metrics(measurement.values)]
+    peak, random = (on_memory_only(name) for name in list(MEMORY_ONLY_STEPS)[-2:])
+    random = declaration("random_bandwidth").completed(random, {"peak": peak})
+    for values in (on_memory_only("load_tail-node2"), peak, random):
+        names += [metric.name for metric in declaration(values.kind).metrics(values)]
     made = {row_of(name) for name in names}
     assert UNDECLARED not in made
     rest = {row_of(name) for name in ELSEWHERE}
     assert not made & rest
     assert made | rest == {row for item in registry().values() for row in item.metric_rows}
+
+
+@pytest.mark.parametrize(("name", "metric"), MEMORY_ONLY_STEPS.items())
+def test_metrics_of_memory_only_nodes_have_names_of_their_own(name: str, metric: str) -> None:
+    kind = name.partition("-")[0]
+    own = {item.name for item in declaration(kind).metrics(one(kind, read(kind)).values)}
+    there = {item.name for item in declaration(kind).metrics(on_memory_only(name))}
+    assert metric in there
+    assert not own & there
+
+
+def test_random_reads_of_memory_only_nodes_are_compared_with_sequential_ones_there() -> None:
+    kind = declaration("random_bandwidth")
+    near, there = (
+        one("peak_injection_bandwidth", read("peak_injection_bandwidth")).values,
+        on_memory_only("peak_injection_bandwidth-memory-only"),
+    )
+    random = on_memory_only("random_bandwidth-memory-only")
+    assert kind.completed(random, {"peak": near}).sequential_share is None
+    assert kind.completed(random, {"peak": near, "peak-memory-only": there}).sequential_share is not None
+    assert "from memory-only nodes" in next(kind.summary([random]))
+
+
+def test_the_maximum_is_not_that_of_memory_only_nodes() -> None:
+    kind = declaration("max_bandwidth")
+    values = one("max_bandwidth", read("max_bandwidth")).values
+    peak = on_memory_only("peak_injection_bandwidth-memory-only")
+    for name, mix in peak.mixes.items():
+        faster = estimate([[10 * mix.bandwidth_mb_s.value]], "MB/s")
+        peak.mixes[name] = mix.model_copy(update={"bandwidth_mb_s": faster})
+    assert kind.completed(values, {"peak": peak}) == values
+    assert kind.completed(values, {"peak": peak.model_copy(update={"memory_only": False})}) != values
 
 
 def test_a_metric_without_a_row_cannot_be_made() -> None:
@@ -451,6 +510,17 @@ def test_the_gain_of_staying_near_is_of_equal_rounds(name: str, near: float, sen
         assert (metric.value, metric.interval) == (pytest.approx(near), pytest.approx((near, near)))
     (text,) = declaration(name).summary([values])
     assert re.fullmatch(sentence, text)
+
+
+@pytest.mark.parametrize(("added_ns", "apart"), [
+    ((1.0, 2.0, 3.0, 1.0, 2.0, 3.0), True),
+    ((-3.0, -2.0, -1.0, -3.0, -2.0, -1.0), True),
+    ((-1.0, 2.0, 3.0, 1.0, 2.0, 3.0), False),
+    ((2.0, 2.1, 2.2), False),  # three rounds promise too little
+    ((2.0,), False),
+])  # fmt: skip
+def test_memory_is_told_apart_by_the_whole_interval(added_ns: tuple[float, ...], *, apart: bool) -> None:
+    assert told_apart(estimate([[ns] for ns in added_ns], "ns"), 0.0) is apart
 
 
 @pytest.mark.parametrize("name", ["latency_matrix", "bandwidth_matrix"])

@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibration.base.cpulists import parse_cpulist
 from calibration.base.errors import EnvironmentLacksError
+from calibration.base.grouping import grouped
 from calibration.context.loader import load
 from calibration.context.model import Cache, Context, MemorySideCache
 from calibration.finish import finish
@@ -36,6 +38,7 @@ from tests.machines import NODE, Machine, answer, options
 from tests.rounds import all_rounds
 from tests.unit.machines import GIB, MIB, machine
 from tests.unit.test_large_machines import captured
+from tests.unit.test_measurements import MEMORY_ONLY_STEPS
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PROFILES = ("quick", "nightly", "full")
@@ -159,10 +162,10 @@ def hmat(root: Path) -> None:
     (access / "node0").symlink_to("../../../node0")
 
 
-def run_of(directory: Path) -> RunDocument:
+def run_of(directory: Path, machine: Machine = FAKE_4, profile: str = "quick") -> RunDocument:
     """Return the document of a run of which each step got an answer."""
-    archive = captured(FAKE_4, directory / "root")
-    run = begin(directory, testbed="t", sut="s", run_id="r", profile="quick", capture=archive, now=NOW)
+    archive = captured(machine, directory / "root")
+    run = begin(directory, testbed="t", sut="s", run_id="r", profile=profile, capture=archive, now=NOW)
     for step, number, found in all_rounds(run.plan.steps, answer):
         record = StepRecord(
             step=step, round=number, outcome="ok", reason=None, rc=0, started_at=NOW, duration_s=1.0, stderr="",
@@ -271,6 +274,21 @@ def test_an_l4_cache_is_not_memory() -> None:
     assert [name for name in names if LEVELS.get(name) == "memory"] == ["4 x L3"]
 
 
+TWO: dict[str, Any] = {
+    "packages": 2, "nodes": 2, "cores": 8, "threads": 2, "node_bytes": 256 * GIB, "llc_bytes": 32 * MIB,
+}  # fmt: skip
+SHAPES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...], tuple[int, ...]]] = {
+    "CXL": (TWO, ((10, 21, 14, 24), (21, 10, 24, 14), (14, 24, 10, 26), (24, 14, 26, 10)), (128 * GIB,) * 2),
+    "HBM beside DDR": (TWO, ((10, 21, 13, 23), (21, 10, 23, 13), (13, 23, 10, 23), (23, 13, 23, 10)), (64 * GIB,) * 2),
+    "one node for both sockets": (TWO, ((10, 21, 20), (21, 10, 20), (20, 20, 10)), (512 * GIB,)),
+    "two kinds": (
+        TWO | {"packages": 1, "nodes": 1},
+        ((10, 13, 20, 20), (13, 10, 20, 20), (20, 20, 10, 20), (20, 20, 20, 10)),
+        (64 * GIB, 256 * GIB, 256 * GIB),
+    ),
+}
+"""Machines with memory-only nodes, their distances, and the sizes of these nodes."""
+
 FLAT = machine(
     packages=2, nodes=4, cores=4, node_bytes=128 * GIB, llc_bytes=16 * MIB, memory_only_bytes=(16 * GIB,) * 4
 )
@@ -284,3 +302,79 @@ def test_fast_memory_without_cpus_is_a_column_near_its_package() -> None:
     assert [sut.nearest(node, sut.cpu_nodes) for node in range(4, 8)] == [0, 1, 2, 3]
     assert [part.node for part in all_cpus(sut)] == [0, 1, 2, 3]  # by default of a node's own kind of memory
     assert_each_cpu_once(context)
+
+
+THERE = {
+    "latency_ladder", "load_tail", "memory_parallelism", "latency_matrix", "bandwidth_matrix",
+    "peak_injection_bandwidth", "random_bandwidth",
+}  # fmt: skip
+"""Kinds that measure memory-only nodes."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
+def test_memory_only_nodes_are_measured_beside_the_same_plan(shape: str, profile: str) -> None:
+    fields, distances, sizes = SHAPES[shape]
+    plain = machine(**fields)
+    context = machine(**fields, memory_only_bytes=sizes).model_copy(update={"distances": distances})
+    assert context.memory_only_nodes == tuple(range(fields["nodes"], fields["nodes"] + len(sizes)))
+    assert_each_cpu_once(context)
+    before = {step.id: step for step in make_plan(plain, load_profile(profile)).steps}
+    plan = make_plan(context, load_profile(profile))
+    there = [step for step in plan.steps if set(step.memory_bytes) & set(context.memory_only_nodes)]
+    rest = [step for step in plan.steps if step not in there]
+    assert all(step == before[step.id] for step in rest)
+    assert before.keys() <= {step.id for step in plan.steps}
+    quick = {"latency_ladder", "load_tail", "memory_parallelism"}
+    assert {step.kind for step in there} >= (THERE - quick if profile == "quick" else THERE)
+    assert {node for step in there for node in step.memory_bytes} >= set(context.memory_only_nodes)
+    longer_s = plan.expected_duration_s - sum(step.expected_duration_s for step in before.values())
+    assert longer_s < 0.25 * plan.expected_duration_s
+
+
+def test_a_memory_only_node_belongs_to_the_nearest_cpus() -> None:
+    beside = {}
+    for shape, (fields, distances, sizes) in SHAPES.items():
+        context = machine(**fields, memory_only_bytes=sizes).model_copy(update={"distances": distances})
+        sut = Sut(context)
+        beside[shape] = [sut.memory_only_beside(node) for node in sut.cpu_nodes]
+    assert beside == {
+        "CXL": [[2], [3]], "HBM beside DDR": [[2], [3]], "one node for both sockets": [[2], []], "two kinds": [[1, 2]]
+    }  # fmt: skip
+    unknown = context.model_copy(update={"distances": None})
+    assert Sut(unknown).memory_only_beside(0) == [1]
+    assert Sut(plain_of(unknown)).memory_only_beside(0) == []
+
+
+def plain_of(context: Context) -> Context:
+    """Return *context* whose memory-only nodes the login may not use."""
+    confinement = context.confinement.model_copy(update={"memory_nodes": (0,)})
+    return context.model_copy(update={"confinement": confinement})
+
+
+def test_the_page_has_memory_only_nodes_beside_the_others(tmp_path: Path) -> None:
+    shape = Machine(cpus=8, cpu_nodes=2, memory_only_nodes=1, lines=4, isolated=False, daemons=4)
+    shape.write(tmp_path / "root")
+    document = run_of(tmp_path, shape, "nightly")
+    assert document.run.status == "complete", document.not_measured
+    measured = {found.id for found in document.measurements}
+    assert {*MEMORY_ONLY_STEPS} <= measured
+    checked = grouped((check.rule, check.figure.name) for check in document.consistency)
+    for rule, names in {
+        "same_latency": {"load_tail.node2.chase_ns", "memory_parallelism.2.1.load_ns"},
+        "single_loads": {"load_tail.single_ns", "load_tail.node2.single_ns"},
+    }.items():
+        assert names <= {*checked[rule]}
+    pairs = [(check.figure.name, check.other.name) for check in document.consistency if check.rule == "parallelism"]
+    assert pairs == [
+        ("random_bandwidth.thread_mb_s", "memory_parallelism.0.thread_mb_s"),
+        ("random_bandwidth.memory_only.thread_mb_s", "memory_parallelism.2.thread_mb_s"),
+    ]
+    # another kind of memory is no part of what the others move, nor its maximum
+    assert not any("memory_only" in name for rule in ("maximum", "part") for name in checked[rule])
+    text = to_rst(render(open_run(next(tmp_path.rglob(RUN)))).blocks)
+    for words in (
+        "memory-only nodes 1", "The best mix on memory-only nodes", "At random, all CPUs read from memory-only nodes",
+        "Single loads, 50 %, node 2", "Latency against working-set size in a memory-only node", "memory of node 2",
+    ):  # fmt: skip
+        assert words in text
