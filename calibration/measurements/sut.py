@@ -26,6 +26,9 @@ MEMORY_SHARE = 0.5
 
 MIB = 1 << 20
 
+HUGE_BYTES = 2 * MIB
+"""A huge page: what sutprobe maps for a buffer where it can have them."""
+
 KEPT_FREE_BYTES = 64 * MIB
 """Memory that ``sutprobe`` leaves free on each node."""
 
@@ -390,8 +393,8 @@ def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, be
 
 
 def whole_pages(size_bytes: int) -> int:
-    """Return *size_bytes* rounded up to huge pages of 2 MiB: what sutprobe maps for a buffer where it can have them."""
-    return -(-size_bytes // (2 * MIB)) * 2 * MIB
+    """Return *size_bytes* rounded up to huge pages."""
+    return -(-size_bytes // HUGE_BYTES) * HUGE_BYTES
 
 
 def size_flags(sut: Sut, together_bytes: int, by_node: Mapping[int, int]) -> Iterator[Flag]:

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
@@ -14,6 +14,7 @@ from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettin
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import (
     ASSUMED_LLC_BYTES,
+    HUGE_BYTES,
     LARGEST_TRAFFIC_BYTES,
     LLC_MULTIPLE,
     Sut,
@@ -158,18 +159,22 @@ class Run(NamedTuple):
 def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
     """Return the bytes of each buffer shared by *runs*, by node.
 
-    The nth thread of a run on a node uses the node's nth buffer, which is as large as any run needs.
+    The nth thread of a run on a node, or spread alike, uses the nth such buffer, which is as large as any run needs.
     """
-    buffers: dict[int, list[int]] = {}
+    buffers: dict[Memory, list[int]] = {}
     for run in runs:
-        begun: Counter[int] = Counter()
+        begun: Counter[Memory] = Counter()
         for part, size_bytes in zip(run.parts, by_part(run.parts, run.size_bytes), strict=True):
-            sizes = buffers.setdefault(part.node, [])
-            own = slice(begun[part.node], begun[part.node] + len(part.cpus))
+            sizes = buffers.setdefault(part.memory, [])
+            own = slice(begun[part.memory], begun[part.memory] + len(part.cpus))
             sizes += [0] * (own.stop - len(sizes))
             sizes[own] = [max(size, size_bytes * BUFFERS[run.mix]) for size in sizes[own]]
-            begun[part.node] = own.stop
-    return buffers
+            begun[part.memory] = own.stop
+    found: dict[int, list[int]] = {}
+    for memory, sizes in buffers.items():
+        for node in memory.shares:
+            found.setdefault(node, []).extend(memory.most_bytes(node, size) for size in sizes)
+    return found
 
 
 def memory_bytes(runs: Sequence[Run]) -> dict[int, int]:
@@ -237,14 +242,59 @@ def shape_rows(shapes: Mapping[Mix, Sequence[Shape]]) -> list[str]:
     return [f"{mix}={text}" for mix, own in shapes.items() for text in dict.fromkeys(shape.text for shape in own)]
 
 
+class Memory(NamedTuple):
+    """Memory of ``node``, or spread over the nodes of ``weights``, of which it is the first.
+
+    So many pages are on each node in turn; if the weights are the kernel's, it spreads them.
+    """
+
+    node: int
+    weights: tuple[tuple[int, int], ...] = ()
+    by_kernel: bool = False
+
+    def __str__(self) -> str:
+        if not self.weights:
+            return str(self.node)
+        return ",".join(f"{node}" if self.by_kernel else f"{node}*{weight}" for node, weight in self.weights)
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """The share of each node."""
+        turn = sum(weight for _, weight in self.weights)
+        return {node: weight / turn for node, weight in self.weights} or {self.node: 1.0}
+
+    def most_bytes(self, node: int, size_bytes: int) -> int:
+        """Return the most that *node* may hold of a buffer of *size_bytes*: each turn that has begun, in huge pages."""
+        if not self.weights:
+            return size_bytes
+        pages = mapped_bytes(size_bytes) // HUGE_BYTES
+        turns = -(-pages // sum(weight for _, weight in self.weights))
+        return min(pages, turns * dict(self.weights)[node]) * HUGE_BYTES - 1
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what *text*, made by ``str``, says; the kernel's weights, not in it, are 1. Raises ``ValueError``."""
+        words = [word.partition("*") for word in text.split(",")]
+        if len(words) == 1 and not words[0][1]:
+            return cls(int(text))
+        weights = tuple((int(node), int(weight) if star else 1) for node, star, weight in words)
+        return cls(weights[0][0], weights, by_kernel=not any(star for _, star, _ in words))
+
+
 class Part(NamedTuple):
-    """Threads on ``cpus``, each with its buffers on ``node``."""
+    """Threads on ``cpus``, each with its buffers on ``node``, or ``spread`` over several nodes, it being the first."""
 
     cpus: tuple[int, ...]
     node: int
+    spread: Memory | None = None
 
     def __str__(self) -> str:
-        return f"{format_cpulist(self.cpus)}@{self.node}"
+        return f"{format_cpulist(self.cpus)}@{self.memory}"
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of its buffers."""
+        return self.spread or Memory(self.node)
 
 
 def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
@@ -274,11 +324,12 @@ def read_group(text: str) -> list[Part]:
     """Return the parts of *text*, made by ``group_text``. Raises ``InputError`` for any other text."""
     parts = []
     for stream in text.split("+"):
-        cpus, _, node = stream.partition(":")[0].partition("@")
+        cpus, _, nodes = stream.partition(":")[0].partition("@")
         try:
-            parts.append(Part(parse_cpulist(cpus), int(node)))
+            memory = Memory.read(nodes)
+            parts.append(Part(parse_cpulist(cpus), memory.node, memory if memory.weights else None))
         except ValueError as error:
-            raise InputError(f"not a group (CPULIST@NODE[+CPULIST@NODE...]): {text!r}") from error
+            raise InputError(f"not a group (CPULIST@NODE[*WEIGHT,...][+...]): {text!r}") from error
     return parts
 
 
@@ -349,7 +400,9 @@ def held_by_node(groups: Iterable[tuple[Sequence[Part], int | Sequence[int]]]) -
         item
         for parts, size_bytes in groups
         for item in grouped(
-            (part.node, len(part.cpus) * size) for part, size in zip(parts, by_part(parts, size_bytes), strict=True)
+            (node, int(len(part.cpus) * size * share))
+            for part, size in zip(parts, by_part(parts, size_bytes), strict=True)
+            for node, share in part.memory.shares.items()
         ).items()
     )
     return {node: min(map(sum, sizes)) for node, sizes in held.items()}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Bandwidth: what a group of CPUs moves to and from memory in the windows when all of them were running. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,9 +46,11 @@ static struct {
 } options;
 
 static const struct option table[] = {
-	OPTION_ROW_REPEATED("--group", &options.groups, "CPULIST@NODE[:B][+CPULIST@NODE[:B]...]",
-	                    "one thread per CPU, its buffers on that node; the parts of a group run together, groups one "
-	                    "after another; :B: the size of a part's arrays in place of --buffer-bytes"),
+	OPTION_ROW_REPEATED(
+		"--group", &options.groups, "CPULIST@NODE[*W,NODE*W...][:B][+...]",
+		"one thread per CPU, its buffers on that node; the parts of a group run together, groups one "
+		"after another; *W: pages on several nodes by weights, without weights by the kernel's; :B: the "
+		"size of a part's arrays in place of --buffer-bytes"),
 	OPTION_ROW_WORDS("--mix", &options.mixes, LOAD_MIX_CHOICES, NULL, "traffic"),
 	/* From one page, so that every cache level can be measured as memory is. */
 	OPTION_ROW_LIST("--buffer-bytes", &options.buffer_bytes, "B[,B...]", NULL, 4096, BUFFER_BYTES_MAX,
@@ -95,8 +98,10 @@ static const struct option table[] = {
 
 struct placement {
 	struct evidence evidence;
-	double *window_rates; /* lines of each array per tick, all threads */
-	double *thread_rates; /* the same of each thread, mean over the windows */
+	double *window_rates;  /* lines of each array per tick, all threads */
+	double *thread_rates;  /* the same of each thread, mean over the windows */
+	struct cpu_list nodes; /* that buffers are spread over */
+	uint64_t *shares;      /* pages of these buffers on each of them; NULL: none is spread */
 	struct telemetry *telemetry;
 };
 
@@ -368,6 +373,7 @@ static void keep_run(struct point *point, uint64_t seed)
 	generator_add_rates(generator, placement->window_rates, placement->thread_rates, windows(),
 	                    window_s() * clock_now_used.hz);
 	generator_take_evidence(generator, evidence);
+	placement->shares = generator_shares(generator, &placement->nodes);
 	evidence->seed = seed;
 	evidence->counters = pmu_take(generator->pmu, PMU_ALL, generator_progress, generator);
 	uint64_t skew = generator_start_skew(generator);
@@ -448,8 +454,7 @@ static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
 	generator->log_every_s = window_s() / LOG_PER_WINDOW;
-	for (size_t i = 0; i < generator->buffer_count; i++)
-		generator->buffers[i].error = (struct error){0};
+	generator_begin(generator);
 	for (;;) {
 		struct error refused = {0};
 		struct demand demand = {.pages = generator->chosen, .again = results.admitted};
@@ -726,6 +731,15 @@ static void placement_write(struct json *json, const struct point *point, const 
 	json_f64s(json, "windows_mb_s", placement->window_rates, windows(), model);
 	json_f64s(json, "program_windows_mb_s", placement->window_rates, windows(), program);
 	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
+	if (placement->shares) {
+		json_object_begin(json, "node_pages");
+		for (size_t i = 0; i < placement->nodes.count; i++) {
+			char node[16];
+			snprintf(node, sizeof(node), "%u", placement->nodes.cpus[i]);
+			json_u64(json, node, placement->shares[i]);
+		}
+		json_object_end(json);
+	}
 	evidence_write(json, evidence, &point->group->cpus);
 	telemetry_write(json, "telemetry", placement->telemetry);
 	evidence_counted_write(json, evidence, results.generator.sampled);

@@ -82,7 +82,8 @@ bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
 static void add(struct demand *demand, struct demanded region)
 {
 	struct demanded *last = demand->regions && demand->count ? &demand->regions[demand->count - 1] : NULL;
-	if (last && last->bytes == region.bytes && last->node == region.node && last->nodes == region.nodes) {
+	if (last && last->bytes == region.bytes && last->node == region.node && last->nodes == region.nodes &&
+	    last->weights == region.weights) {
 		last->count += region.count;
 		return;
 	}
@@ -100,6 +101,24 @@ void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_li
 {
 	add(demand, (struct demanded){
 					.bytes = bytes, .count = 1, .node = nodes->cpus[0], .nodes = nodes->count > 1 ? nodes : NULL});
+}
+
+void demand_region_spread(struct demand *demand, size_t bytes, const struct spread *spread)
+{
+	add(demand, (struct demanded){.bytes = bytes,
+	                              .count = 1,
+	                              .node = spread->nodes.cpus[0],
+	                              .nodes = &spread->nodes,
+	                              .weights = spread->weights});
+}
+
+uint64_t spread_most(uint64_t pages, const unsigned *weights, size_t count, size_t index)
+{
+	uint64_t turn = 0;
+	for (size_t i = 0; i < count; i++)
+		turn += weights ? weights[i] : 1;
+	uint64_t turns = turn ? (pages + turn - 1) / turn : 0, most = turns * (weights ? weights[index] : 1);
+	return most < pages ? most : pages;
 }
 
 void demand_other(struct demand *demand, uint64_t bytes, uint64_t count)
@@ -142,8 +161,8 @@ static unsigned node_of(const struct demanded *region, size_t index)
 	return region->nodes ? region->nodes->cpus[index] : region->node;
 }
 
-/* Bytes that the regions take of each node, and page tables for all of them. Of an interleaved region any node may hold the
- * page that does not divide evenly. False where a node cannot be. */
+/* Bytes that the regions take of each node, and page tables for all of them. Of a spread region any node may hold the pages
+ * that do not divide evenly. False where a node cannot be. */
 static bool by_node(const struct demand *demand, size_t page_bytes, uint64_t bytes[NODE_LIMIT], uint64_t *all)
 {
 	uint64_t base = memory_base_page_bytes();
@@ -157,7 +176,7 @@ static bool by_node(const struct demand *demand, size_t page_bytes, uint64_t byt
 				continue;
 			if (node >= NODE_LIMIT)
 				return false;
-			bytes[node] += region->count * round_up((rounded + nodes - 1) / nodes, page_bytes);
+			bytes[node] += region->count * spread_most(rounded / page_bytes, region->weights, nodes, k) * page_bytes;
 		}
 		/* Eight bytes for each page of base size, which the kernel takes for a transparent huge page in advance too; and
 		 * a table of each of the levels above, which has to begin somewhere. */

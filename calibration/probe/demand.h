@@ -23,11 +23,20 @@ struct page_choice {
 	size_t bytes;
 };
 
+/* Nodes that pages are spread over: so many on each in turn, by the program itself or by the kernel's weighted interleaving,
+ * whose own weights these are then. */
+struct spread {
+	struct cpu_list nodes;
+	unsigned *weights;
+	bool by_kernel;
+};
+
 struct demanded {
 	size_t bytes;
 	uint64_t count;
 	unsigned node;
-	const struct cpu_list *nodes; /* pages are interleaved over these; NULL: all on `node` */
+	const struct cpu_list *nodes; /* pages are spread over these; NULL: all on `node` */
+	const unsigned *weights;      /* of each of them; NULL: all alike */
 };
 
 struct demand {
@@ -51,6 +60,9 @@ struct demand {
 void demand_regions(struct demand *demand, size_t bytes, uint64_t count, unsigned node);
 /* One region over several nodes, which must outlive the demand. */
 void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_list *nodes);
+void demand_region_spread(struct demand *demand, size_t bytes, const struct spread *spread);
+/* The most of so many pages in a row that a node may get. */
+uint64_t spread_most(uint64_t pages, const unsigned *weights, size_t count, size_t index);
 /* `count` mappings or allocations of so many bytes each on whatever node, with the page that each may begin. */
 void demand_other(struct demand *demand, uint64_t bytes, uint64_t count);
 /* Threads with their stacks, of both the kernel and the program. */

@@ -33,6 +33,13 @@ static size_t stream_bytes(size_t buffer_bytes, unsigned streams)
 	return lines * LOAD_LINE_BYTES;
 }
 
+static bool buffer_map(struct buffer *buffer, unsigned number, struct page_choice pages)
+{
+	if (!buffer->shares)
+		return region_map(&buffer->region, buffer->bytes, buffer->node, pages, &buffer->error);
+	return region_map_spread(&buffer->region, buffer->bytes, &buffer->spread, number, pages, &buffer->error);
+}
+
 /* Maps and fills what this thread is to. A buffer that cannot be had says why, and costs only those runs that need it. */
 static void set_up(struct worker *worker)
 {
@@ -42,7 +49,7 @@ static void set_up(struct worker *worker)
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		struct buffer *buffer = &generator->buffers[i];
 		if (buffer->filler == number && buffer->error.code == ERROR_NONE &&
-		    region_map(&buffer->region, buffer->bytes, buffer->node, generator->chosen, &buffer->error))
+		    buffer_map(buffer, (unsigned)i, generator->chosen))
 			buffer_fill(buffer);
 	}
 	/* Only now, so that one reading of the mappings does for all that this thread has mapped. */
@@ -218,7 +225,10 @@ bool generator_open(struct generator *generator, struct error *error)
 {
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		generator->buffers[i].region = (struct region){0};
-		generator->buffers[i].pages = (struct pages){.wanted = generator->page_kind};
+		generator->buffers[i].pages =
+			(struct pages){.wanted = generator->page_kind, .shares = generator->buffers[i].shares};
+		for (size_t k = 0; generator->buffers[i].shares && k < generator->buffers[i].spread.nodes.count; k++)
+			generator->buffers[i].shares[k] = 0;
 	}
 	bool good = true;
 	for (size_t i = 0; good && i < generator->count; i++) {

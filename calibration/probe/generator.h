@@ -19,13 +19,15 @@
  * begun in the window end while all still run. */
 #define GENERATOR_TAIL_S 0.002
 
-/* Memory of one node that one thread at a time works on. */
+/* Memory of one node, or spread over several, that one thread at a time works on. */
 struct buffer {
-	unsigned node;
-	size_t bytes;  /* what any run needs of it */
-	size_t filler; /* the thread that maps and fills it: on its node, where there is one */
+	struct spread spread; /* its nodes; one, with no weight, where it is not spread */
+	unsigned node;        /* the first of them */
+	size_t bytes;         /* what any run needs of it */
+	size_t filler;        /* the thread that maps and fills it: on its node, where there is one */
 	struct region region;
 	struct pages pages;
+	uint64_t *shares;   /* pages on each of its nodes, where there are several; else NULL */
 	struct error error; /* why it could not be had */
 };
 
@@ -91,9 +93,9 @@ struct generator {
 
 /* -- which threads on which buffers (generator_groups.c) -- */
 
-/* Adds the group "0-3@0+4@1", or "0-3@0:65536+4@1" where a part may say how large its threads' arrays are; a usage error
- * where it is not that, or names a CPU twice. Threads and buffers are shared with the groups before: a thread is a CPU's, and
- * the nth thread of a group on a node has the node's nth buffer. */
+/* Adds the group "0-3@0+4@1", or "0-3@0:65536+4@0*3,1*1" where a part may say how large its threads' arrays are, and how they
+ * are spread over several nodes; a usage error where it is not that, or names a CPU twice. Threads and buffers are shared with
+ * the groups before: a thread is a CPU's, and the nth thread of a group on a node, or spread so, has the nth such buffer. */
 bool generator_parse_group(struct generator *generator, const char *text, bool sized, struct error *error);
 /* Makes the buffers of a group large enough for so many arrays of `buffer_bytes`, or of what their part says. */
 void generator_need(struct generator *generator, const struct group *group, unsigned arrays, size_t buffer_bytes);
@@ -103,6 +105,8 @@ size_t generator_thread_bytes(const struct group *group, size_t thread, size_t b
 unsigned char *generator_array(const struct generator_thread *thread, unsigned k);
 /* Adds what buffers and threads take, and the logs of runs of so many seconds. */
 void generator_demand(const struct generator *generator, double seconds, struct demand *demand);
+/* Begins a placement: forgets why buffers could not be had before, and reads the weights of those that the kernel spreads. */
+void generator_begin(struct generator *generator);
 /* Asks for all that the demand has, and for these buffers which pages are to be mapped. */
 bool generator_admit(struct generator *generator, struct demand *demand, struct error *error);
 /* Gives up the buffers of a node that has no room for them; false where none are left. */
@@ -113,6 +117,8 @@ size_t generator_log_capacity(const struct generator *generator, double seconds)
 void generator_choose_fillers(struct generator *generator);
 /* Pages of the buffers of the group that runs. */
 struct pages generator_pages(const struct generator *generator);
+/* Of those that are spread, how many lie on each of `nodes`, which it fills; NULL where none is. */
+uint64_t *generator_shares(const struct generator *generator, struct cpu_list *nodes);
 
 /* -- what buffers hold, and the proof of a run (generator_proof.c) -- */
 

@@ -30,30 +30,53 @@ static size_t thread_of(struct generator *generator, unsigned cpu)
 	return generator->count++;
 }
 
-/* The place of the node's nth buffer, likewise. */
-static size_t buffer_of(struct generator *generator, unsigned node, size_t number)
+static bool same_spread(const struct spread *a, const struct spread *b)
+{
+	bool same = a->nodes.count == b->nodes.count && a->by_kernel == b->by_kernel;
+	for (size_t i = 0; same && i < a->nodes.count; i++)
+		same = a->nodes.cpus[i] == b->nodes.cpus[i] && a->weights[i] == b->weights[i];
+	return same;
+}
+
+static struct spread copy_of(const struct spread *spread)
+{
+	struct spread copy = {.by_kernel = spread->by_kernel};
+	copy.weights = allocate(spread->nodes.count, sizeof(*copy.weights));
+	for (size_t i = 0; i < spread->nodes.count; i++) {
+		cpu_list_add(&copy.nodes, spread->nodes.cpus[i]);
+		copy.weights[i] = spread->weights[i];
+	}
+	return copy;
+}
+
+/* The place of the nth buffer that is spread so, likewise. */
+static size_t buffer_of(struct generator *generator, const struct spread *spread, size_t number)
 {
 	for (size_t i = 0; i < generator->buffer_count; i++)
-		if (generator->buffers[i].node == node && number-- == 0)
+		if (same_spread(&generator->buffers[i].spread, spread) && number-- == 0)
 			return i;
 	generator->buffers = reallocate(generator->buffers, generator->buffer_count + 1, sizeof(*generator->buffers));
-	generator->buffers[generator->buffer_count] = (struct buffer){.node = node};
+	generator->buffers[generator->buffer_count] =
+		(struct buffer){.spread = copy_of(spread), .node = spread->nodes.cpus[0]};
+	if (spread->nodes.count > 1)
+		generator->buffers[generator->buffer_count].shares = allocate(spread->nodes.count, sizeof(uint64_t));
 	return generator->buffer_count++;
 }
 
-static void group_add(struct generator *generator, struct group *group, unsigned cpu, unsigned node, size_t bytes)
+static void group_add(struct generator *generator, struct group *group, unsigned cpu, const struct spread *spread,
+                      size_t bytes)
 {
 	size_t before = 0, number = group->count++;
 	for (size_t i = 0; i < number; i++)
-		before += generator->buffers[group->buffers[i]].node == node;
+		before += same_spread(&generator->buffers[group->buffers[i]].spread, spread);
 	group->threads = reallocate(group->threads, group->count, sizeof(*group->threads));
 	group->buffers = reallocate(group->buffers, group->count, sizeof(*group->buffers));
 	group->bytes = reallocate(group->bytes, group->count, sizeof(*group->bytes));
 	group->threads[number] = thread_of(generator, cpu);
-	group->buffers[number] = buffer_of(generator, node, before);
+	group->buffers[number] = buffer_of(generator, spread, before);
 	group->bytes[number] = bytes;
 	cpu_list_add(&group->cpus, cpu);
-	cpu_list_add(&group->nodes, node);
+	cpu_list_add(&group->nodes, spread->nodes.cpus[0]);
 }
 
 /* Cuts the size off "0-3@0:65536"; 0 where there is none. */
@@ -74,18 +97,21 @@ bool generator_parse_group(struct generator *generator, const char *text, bool s
 	bool good = true;
 	for (char *part = text_cut(&left, '+'); good && part; part = text_cut(&left, '+')) {
 		struct cpu_list cpus = {0};
-		unsigned node;
+		struct spread spread = {0};
 		uint64_t bytes = 0;
 		good = (!sized || cut_size(part, &bytes) ||
 		        error_set(error, ERROR_USAGE, "not CPUS@NODE:BYTES such as 0-3@0:65536: '%s'", text)) &&
-		       place_parse_list(part, strlen(part), &cpus, &node, error);
+		       place_parse_spread(part, &cpus, &spread, error) &&
+		       (sized || spread.nodes.count == 1 ||
+		        error_set(error, ERROR_USAGE, "not CPUS@NODE such as 0-3@0: '%s'", text));
 		for (size_t i = 0; good && i < cpus.count; i++) {
 			good = !cpu_list_has(&group->cpus, cpus.cpus[i]) ||
 			       error_set(error, ERROR_USAGE, "CPU %u is twice in the group '%s'", cpus.cpus[i], text);
 			if (good)
-				group_add(generator, group, cpus.cpus[i], node, bytes);
+				group_add(generator, group, cpus.cpus[i], &spread, bytes);
 		}
 		cpu_list_free(&cpus);
+		spread_free(&spread);
 		plain += sprintf(plain, "%s%s", plain == group->text ? "" : "+", part);
 	}
 	free(rest);
@@ -115,12 +141,26 @@ size_t generator_log_capacity(const struct generator *generator, double seconds)
 void generator_demand(const struct generator *generator, double seconds, struct demand *demand)
 {
 	demand_threads(demand, generator->count);
-	for (size_t i = 0; i < generator->buffer_count; i++)
-		if (generator->buffers[i].error.code == ERROR_NONE)
-			demand_regions(demand, generator->buffers[i].bytes, 1, generator->buffers[i].node);
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		const struct buffer *buffer = &generator->buffers[i];
+		if (buffer->error.code != ERROR_NONE)
+			continue;
+		if (buffer->shares)
+			demand_region_spread(demand, buffer->bytes, &buffer->spread);
+		else
+			demand_regions(demand, buffer->bytes, 1, buffer->node);
+	}
 	seconds += GENERATOR_TAIL_S;
 	demand_other(demand, generator_log_capacity(generator, seconds) * sizeof(struct log_entry), generator->count);
 	demand_other(demand, sampling_bytes(generator->sampled, seconds), generator->count);
+}
+
+void generator_begin(struct generator *generator)
+{
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		generator->buffers[i].error = (struct error){0};
+		spread_kernel_weights(&generator->buffers[i].spread, &generator->buffers[i].error);
+	}
 }
 
 bool generator_admit(struct generator *generator, struct demand *demand, struct error *error)
@@ -136,7 +176,7 @@ bool generator_refuse(struct generator *generator, unsigned node, const struct e
 	bool any = false;
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		struct buffer *buffer = &generator->buffers[i];
-		if (buffer->node == node)
+		if (buffer->error.code == ERROR_NONE && cpu_list_has(&buffer->spread.nodes, node))
 			buffer->error = *error;
 		any = any || buffer->error.code == ERROR_NONE;
 	}
@@ -191,4 +231,25 @@ struct pages generator_pages(const struct generator *generator)
 		pages.elsewhere += buffer->pages.elsewhere;
 	}
 	return pages;
+}
+
+uint64_t *generator_shares(const struct generator *generator, struct cpu_list *nodes)
+{
+	uint64_t *shares = NULL;
+	*nodes = (struct cpu_list){0};
+	for (size_t i = 0; i < generator->group->count; i++) {
+		const struct buffer *buffer = &generator->buffers[generator->group->buffers[i]];
+		for (size_t k = 0; buffer->shares && k < buffer->spread.nodes.count; k++) {
+			size_t at = 0;
+			while (at < nodes->count && nodes->cpus[at] != buffer->spread.nodes.cpus[k])
+				at++;
+			if (at == nodes->count) {
+				cpu_list_add(nodes, buffer->spread.nodes.cpus[k]);
+				shares = reallocate(shares, nodes->count, sizeof(*shares));
+				shares[at] = 0;
+			}
+			shares[at] += buffer->shares[k];
+		}
+	}
+	return shares;
 }

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "allocate.h"
 #include "files.h"
 #include "hugetlb.h"
 #include "warning.h"
@@ -20,7 +21,8 @@
 #define POLICY_BIND 2
 #define POLICY_LOCAL 4
 #define POLICY_INTERLEAVE 3
-#define BIND_STRICT_AND_MOVE 3 /* MPOL_MF_STRICT | MPOL_MF_MOVE */
+#define POLICY_WEIGHTED_INTERLEAVE 6 /* Linux 6.9 and later */
+#define BIND_STRICT_AND_MOVE 3       /* MPOL_MF_STRICT | MPOL_MF_MOVE */
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 /* NUMA balancing makes pages inaccessible, in the measured thread itself, to see which node touches them. It passes over
  * mappings whose policy lacks MPOL_F_MOF (task_numa_work, vma_policy_mof): bound buffers do, and so does what has no policy
@@ -84,10 +86,17 @@ unsigned region_node(const struct region *region, size_t index)
 	return region->nodes ? region->nodes->cpus[index] : region->node;
 }
 
+/* Pages by weights other than the kernel's own are placed as they are touched (populate_spread). */
+static bool placed_by_hand(const struct region *region)
+{
+	return region->weights && !region->by_kernel;
+}
+
 static bool bind_to_nodes(const struct region *region, struct error *error)
 {
 	unsigned long mask[NODE_LIMIT / BITS] = {0};
 	size_t count = region_nodes(region);
+	const int policy = count == 1 ? POLICY_BIND : region->by_kernel ? POLICY_WEIGHTED_INTERLEAVE : POLICY_INTERLEAVE;
 	for (size_t i = 0; i < count; i++) {
 		unsigned node = region_node(region, i);
 		if (node >= NODE_LIMIT)
@@ -95,10 +104,14 @@ static bool bind_to_nodes(const struct region *region, struct error *error)
 		mask[node / BITS] |= 1ul << (node % BITS);
 	}
 	/* The kernel's maxnode counts one bit too many, so the number of bits + 1 makes it read them all. */
-	if (syscall(SYS_mbind, region->start, region->bytes, count > 1 ? POLICY_INTERLEAVE : POLICY_BIND, mask,
-	            NODE_LIMIT + 1, BIND_STRICT_AND_MOVE) == 0)
+	if (placed_by_hand(region) ||
+	    syscall(SYS_mbind, region->start, region->bytes, policy, mask, NODE_LIMIT + 1, BIND_STRICT_AND_MOVE) == 0)
 		return true;
 	int reason = errno;
+	if (region->by_kernel && reason == EINVAL)
+		return error_set(error, ERROR_UNSUPPORTED,
+		                 "mbind: %s; the kernel has weighted interleaving from 6.9 on, and nodes need memory",
+		                 strerror(reason));
 	if (count == 1 && (reason == ENOSYS || reason == EPERM) && only_node_with_memory(region->node)) {
 		warning_add("BOUND_BY_TOPOLOGY", "mbind: %s; node %u is the only one with memory, so nothing can lie elsewhere",
 		            strerror(reason), region->node);
@@ -111,20 +124,70 @@ static bool bind_to_nodes(const struct region *region, struct error *error)
 }
 
 /* Writes to every page, so that each is there, is our own, and lies where the policy says. */
-static bool populate(const struct region *region, struct error *error)
+static bool touch(const struct region *region, size_t from, size_t bytes, unsigned node, struct error *error)
 {
-	if (madvise(region->start, region->bytes, MADV_POPULATE_WRITE) == 0)
+	if (madvise(region->start + from, bytes, MADV_POPULATE_WRITE) == 0)
 		return true;
 	int reason = errno;
 	if (reason == EINVAL || reason == ENOSYS) {
 		/* Kernels before 5.14: by hand. A hugetlb page that cannot be had would kill us, but they were counted. */
 		size_t step = memory_base_page_bytes();
-		for (size_t at = 0; at < region->bytes; at += step)
+		for (size_t at = from; at < from + bytes; at += step)
 			*(volatile unsigned char *)(region->start + at) = 0;
 		return true;
 	}
 	return error_set(error, ERROR_NO_MEMORY, "touching %zu bytes on node %u: %s; use smaller buffers or another node",
-	                 region->bytes, region->node, strerror(reason));
+	                 region->bytes, node, strerror(reason));
+}
+
+/* The node whose turn it is: the one that is furthest behind its weight, so that any stretch of pages has nearly its shares.
+ * `behind` has a number for each node, 0 at first. */
+static size_t next_turn(const struct region *region, long *behind)
+{
+	size_t chosen = 0;
+	long turn = 0;
+	for (size_t i = 0; i < region->nodes->count; i++) {
+		behind[i] += region->weights[i];
+		turn += region->weights[i];
+		if (behind[i] > behind[chosen])
+			chosen = i;
+	}
+	behind[chosen] -= turn;
+	return chosen;
+}
+
+/* Touches the pages of one node under a policy of the thread: one of the mapping would cut it into as many as it has pages,
+ * and the kernel allows some 65530. */
+static bool touch_share(const struct region *region, size_t index, long *behind, struct error *error)
+{
+	unsigned long mask[NODE_LIMIT / BITS] = {0};
+	unsigned node = region->nodes->cpus[index];
+	size_t step = region_page_bytes(region);
+	mask[node / BITS] = 1ul << (node % BITS);
+	if (syscall(SYS_set_mempolicy, POLICY_BIND, mask, NODE_LIMIT + 1) != 0)
+		return error_set(error, errno == EPERM ? ERROR_NO_PERMISSION : ERROR_BIND_FAILED,
+		                 "binding to node %u: %s; choose nodes with memory that this process may use", node,
+		                 strerror(errno));
+	for (unsigned i = 0; i < region->first; i++)
+		next_turn(region, behind);
+	for (size_t at = 0; at < region->bytes; at += step)
+		if (next_turn(region, behind) == index && !touch(region, at, step, node, error))
+			return false;
+	return true;
+}
+
+static bool populate(const struct region *region, struct error *error)
+{
+	bool good = true;
+	if (!placed_by_hand(region))
+		return touch(region, 0, region->bytes, region->node, error);
+	for (size_t i = 0; good && i < region->nodes->count; i++) {
+		long *behind = allocate(region->nodes->count, sizeof(*behind));
+		good = touch_share(region, i, behind, error);
+		free(behind);
+	}
+	memory_keep_local();
+	return good;
 }
 
 static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, struct error *error)
@@ -132,7 +195,7 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	size_t rounded = round_up(bytes, page_bytes), count = region_nodes(region);
 	/* All regions were asked for together; a page that somebody else has taken since would kill us where it is touched. */
 	for (size_t i = 0; i < count; i++) {
-		uint64_t left = 0, wanted = (rounded / page_bytes + count - 1) / count;
+		uint64_t left = 0, wanted = spread_most(rounded / page_bytes, region->weights, count, i);
 		if (!hugetlb_node_pool(region_node(region, i), page_bytes, "free", &left) || left < wanted)
 			return error_set(error, ERROR_NO_MEMORY,
 			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
@@ -186,8 +249,9 @@ static bool map(struct region *region, size_t bytes, struct page_choice pages, s
 		region_unmap(region);
 		return false;
 	}
-	if (region->kind == PAGES_THP)
-		/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. */
+	if (region->kind == PAGES_THP && !region->by_kernel)
+		/* Makes huge pages of what was given as small ones (6.1 and later); refusal shows in the read-back. The kernel may
+		 * have spread small ones over several nodes. */
 		(void)madvise(region->start, region->bytes, MADV_COLLAPSE);
 	region->mapped = mappings_count_on();
 	return true;
@@ -203,6 +267,17 @@ bool region_map_over(struct region *region, size_t bytes, const struct cpu_list 
                      struct error *error)
 {
 	*region = (struct region){.node = nodes->cpus[0], .nodes = nodes->count > 1 ? nodes : NULL};
+	return map(region, bytes, pages, error);
+}
+
+bool region_map_spread(struct region *region, size_t bytes, const struct spread *spread, unsigned first,
+                       struct page_choice pages, struct error *error)
+{
+	*region = (struct region){.node = spread->nodes.cpus[0],
+	                          .nodes = &spread->nodes,
+	                          .weights = spread->weights,
+	                          .by_kernel = spread->by_kernel,
+	                          .first = first};
 	return map(region, bytes, pages, error);
 }
 

@@ -11,7 +11,10 @@ struct region {
 	unsigned char *start;
 	size_t bytes;                 /* as mapped: whole huge pages unless base pages were wanted */
 	unsigned node;                /* the first, where pages are spread over several */
-	const struct cpu_list *nodes; /* pages are interleaved over these; NULL: all on `node` */
+	const struct cpu_list *nodes; /* pages are spread over these; NULL: all on `node` */
+	const unsigned *weights;      /* pages on each of them in turn; NULL: one, by the kernel */
+	bool by_kernel;               /* it spreads by weights too */
+	unsigned first;               /* pages of the order that come before those of the region */
 	enum page_kind kind;          /* what was asked of the kernel, never PAGES_AUTO */
 	size_t hugetlb_bytes;
 	uint64_t mapped; /* when, by the count that mappings_forget goes on with */
@@ -27,7 +30,7 @@ struct pages {
 	uint64_t checked;  /* of these, those whose node was read back: all, or none where the kernel does not say */
 	uint64_t on_node;
 	uint64_t elsewhere;
-	uint64_t *shares; /* NULL, or where to count what lies on each of the nodes that a region is interleaved over */
+	uint64_t *shares; /* NULL, or where to count what lies on each of the nodes that a region is spread over */
 };
 
 /* Keeps NUMA balancing off the program's own memory; to be called before other threads begin. */
@@ -38,6 +41,10 @@ bool region_map(struct region *region, size_t bytes, unsigned node, struct page_
 /* The same with the pages interleaved over several nodes, which must outlive the region; over one it is region_map. */
 bool region_map_over(struct region *region, size_t bytes, const struct cpu_list *nodes, struct page_choice pages,
                      struct error *error);
+/* The same by weights. The order of nodes begins with page `first`: threads that begin together at the start of their regions
+ * would otherwise all be at the same node, and wait for it together, time and again. */
+bool region_map_spread(struct region *region, size_t bytes, const struct spread *spread, unsigned first,
+                       struct page_choice pages, struct error *error);
 void region_unmap(struct region *region);
 /* The nodes that a region lies on. */
 size_t region_nodes(const struct region *region);
@@ -50,9 +57,9 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
-/* Whether pages counted on each of several nodes are spread evenly: each node has its fair share, give or take two
- * grains (the pages of base size in one page) and 5 %. */
-bool shares_even(const uint64_t *shares, size_t count, uint64_t grain);
+/* Whether pages counted on each of several nodes are spread as they should be: each node has its fair share by weights (NULL:
+ * all alike), give or take two grains and 5 %. A grain is what comes to a node at a time, in pages of base size. */
+bool shares_fair(const uint64_t *shares, const unsigned *weights, size_t count, uint64_t grain);
 /* The size of the pages that a region was mapped for: what interleaving steps by. */
 size_t region_page_bytes(const struct region *region);
 #define PAGES_NAME_BYTES 40

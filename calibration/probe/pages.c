@@ -24,16 +24,28 @@
 
 static const char *const kind_names[] = {"auto", "thp", "base", "hugetlb"};
 
-bool shares_even(const uint64_t *shares, size_t count, uint64_t grain)
+bool shares_fair(const uint64_t *shares, const unsigned *weights, size_t count, uint64_t grain)
 {
-	uint64_t total = 0;
-	for (size_t i = 0; i < count; i++)
+	uint64_t total = 0, turn = 0;
+	for (size_t i = 0; i < count; i++) {
 		total += shares[i];
-	double fair = (double)total / (double)count;
-	for (size_t i = 0; i < count; i++)
+		turn += weights ? weights[i] : 1;
+	}
+	for (size_t i = 0; i < count; i++) {
+		double fair = (double)total * (weights ? weights[i] : 1) / (double)turn;
 		if (!shares[i] || fabs((double)shares[i] - fair) > 2 * (double)grain + fair / 20)
 			return false;
+	}
 	return true;
+}
+
+/* The pages of base size that come to a node of a region at a time. */
+static uint64_t grain_of(const struct region *region)
+{
+	uint64_t most = 1;
+	for (size_t i = 0; region->by_kernel && i < region->nodes->count; i++)
+		most = region->weights[i] > most ? region->weights[i] : most;
+	return most * (region_page_bytes(region) / memory_base_page_bytes());
 }
 
 /* The bytes of a region that lie in a mapping. */
@@ -110,9 +122,9 @@ static bool read_nodes(struct pages *pages, const struct region *region, uint64_
 		                 "%" PRIu64 " of %" PRIu64
 		                 " pages are not on node %u%s; free memory on the node, or stop what migrates pages",
 		                 pages->elsewhere, pages->checked, region->node, count > 1 ? " or the others given" : "");
-	if (count > 1 && !shares_even(shares, count, region_page_bytes(region) / base))
+	if (count > 1 && !shares_fair(shares, region->weights, count, grain_of(region)))
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "%" PRIu64 " pages in uneven shares on %zu nodes: %" PRIu64 " on node %u, %" PRIu64
+		                 "%" PRIu64 " pages in wrong shares on %zu nodes: %" PRIu64 " on node %u, %" PRIu64
 		                 " on node %u; use a larger size or --pages base, or free memory on the nodes",
 		                 pages->checked, count, shares[0], region_node(region, 0), shares[count - 1],
 		                 region_node(region, count - 1));

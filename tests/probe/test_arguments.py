@@ -195,6 +195,11 @@ LINE_READS = "--mix line_reads: needs --streams 1"
     (("latency", "--at", "0@0:98240", *LONG, "--chains", "2"), "--chains: needs a size in --at of at least 1536"),
     ((*GROUP, "--mix", "random_reads", "--streams", "1", "--buffer-bytes", "65536,12288"),
      "--mix random_reads: needs arrays of a power of two of bytes, not 12288"),
+    *(
+        (("bandwidth", "--group", f"0@{place}", *MIX, *BUFFER), f"of several nodes such as 0-3@0*3,1*1: '0@{place}'")
+        for place in ("0*3", "0*3,1", "0,1*1", "0*0,1*1", "0*256,1*1", "0*1,0*1", "0*1,", "0*x,1*1", "0*1*1,1*1")
+    ),
+    ((*LOADED, "--probe", "0@0", "--load", "1@0*3,1*1"), "not CPUS@NODE such as 0-3@0: '1@0*3,1*1'"),
     (("bandwidth", "--group", "0@0:12288", "--mix", "random_reads", "--streams", "1", *BUFFER),
      "--mix random_reads: needs arrays of a power of two of bytes, not 12288"),
     ((*GROUP, "--mix", "random_reads", *BUFFER), "--mix random_reads: needs --streams 1"),

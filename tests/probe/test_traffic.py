@@ -105,6 +105,18 @@ def test_parts_of_a_group_have_arrays_of_their_own_size(native: Path, probe: Pro
     assert pages <= faults(native, *command, *SHORT, "--group", group) < 1.5 * pages
 
 
+def test_what_the_kernel_cannot_spread_costs_no_other_point(probe: Probe, cpus: list[int]) -> None:
+    groups = ("--group", f"{cpus[0]}@0", "--group", f"{cpus[0]}@0,1000", "--group", f"{cpus[0]}@0*3,1000*1")
+    done = probe("bandwidth", *groups, "--mix", "reads", "--buffer-bytes", str(MIB), "--placements", "1", *SHORT)
+    alone, by_kernel, by_hand = read_result(read_document(done.document), BandwidthResult).points
+    assert alone.checked
+    assert alone.placements
+    assert by_kernel.error
+    assert (by_kernel.error.code, "weighted_interleave/node1000" in by_kernel.error.message) == ("unsupported", True)
+    assert by_hand.error
+    assert by_hand.error.code == "bind_failed"
+
+
 def test_a_search_looks_at_extras_beside_the_best_and_chooses_one(probe: Probe, cpus: list[int]) -> None:
     command = (
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,1:1,write_nt", "--buffer-bytes", "65536", "--streams",

@@ -195,11 +195,20 @@ static bool case_shares(struct error *error)
 {
 	const uint64_t even[] = {8250, 8134}, full[] = {33, 31}, uneven[] = {9000, 7384}, lopsided[] = {64, 0},
 				   three[] = {40, 41, 39}, half[] = {48, 16};
-	EXPECT(shares_even(even, 2, 1) && shares_even(full, 2, 1) && shares_even(three, 3, 1));
-	EXPECT(!shares_even(uneven, 2, 1) && !shares_even(lopsided, 2, 1) && !shares_even(half, 2, 1));
+	EXPECT(shares_fair(even, NULL, 2, 1) && shares_fair(full, NULL, 2, 1) && shares_fair(three, NULL, 3, 1));
+	EXPECT(!shares_fair(uneven, NULL, 2, 1) && !shares_fair(lopsided, NULL, 2, 1) && !shares_fair(half, NULL, 2, 1));
 	/* Two huge pages of 512 counted pages each on one node, one on the other: no closer to even can be. */
 	const uint64_t odd[] = {1024, 512};
-	EXPECT(shares_even(odd, 2, 512));
+	EXPECT(shares_fair(odd, NULL, 2, 512));
+	/* By weights: what is right for one pair of them is wrong for another. */
+	const unsigned three_to_one[] = {3, 1}, one_to_one[] = {1, 1}, one_to_three[] = {1, 3};
+	const uint64_t weighted[] = {12288, 4096};
+	EXPECT(shares_fair(weighted, three_to_one, 2, 1) && shares_fair(half, three_to_one, 2, 1));
+	EXPECT(!shares_fair(weighted, one_to_one, 2, 1) && !shares_fair(weighted, one_to_three, 2, 1));
+	EXPECT(!shares_fair(weighted, NULL, 2, 1) && shares_fair(even, one_to_one, 2, 1));
+	/* What a node may get of pages in a row: all of its turn, wherever the order begins. */
+	EXPECT(spread_most(64, three_to_one, 2, 0) == 48 && spread_most(65, three_to_one, 2, 1) == 17);
+	EXPECT(spread_most(2, three_to_one, 2, 0) == 2 && spread_most(65, NULL, 2, 0) == 33);
 	return true;
 }
 

@@ -12,7 +12,7 @@ bool selftest_map(struct region *region, size_t bytes, unsigned node, enum page_
 	return demand_admit(&demand, error) && region_map(region, bytes, node, demand.pages, error);
 }
 
-/* A buffer on one node that is claimed to be spread over two. */
+/* A buffer on one node that is claimed to be spread over two, evenly and by weights. */
 bool case_interleave(struct error *error)
 {
 	struct cpu_list both = {0};
@@ -27,13 +27,20 @@ bool case_interleave(struct error *error)
 	}
 	region.nodes = &both;
 	bool fooled = pages_read_nodes(&pages, &region, &wrong);
+	const unsigned weights[] = {8, 1};
+	struct pages weighted = {0};
+	struct error wrong_weights = {0};
+	region.weights = weights;
+	fooled = fooled || pages_read_nodes(&weighted, &region, &wrong_weights);
 	region_unmap(&region);
 	struct demand demand = {0};
 	demand_region_over(&demand, 4u << 20, &both);
 	bool admitted = demand_admit(&demand, &refused);
 	cpu_list_free(&both);
 	/* Where pages cannot be read back (a user-mode emulator), that alone refuses a buffer that is to be spread. */
-	EXPECT(!fooled && wrong.code != ERROR_NONE && (pages.checked == 0 || strstr(wrong.message, "uneven shares")));
+	EXPECT(!fooled && wrong.code != ERROR_NONE && (pages.checked == 0 || strstr(wrong.message, "wrong shares")));
+	EXPECT(wrong_weights.code != ERROR_NONE &&
+	       (weighted.checked == 0 || strstr(wrong_weights.message, "wrong shares")));
 	EXPECT(!admitted && refused.code == ERROR_BIND_FAILED && demand.refused_node == 1023);
 	return true;
 }
