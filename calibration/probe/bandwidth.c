@@ -602,10 +602,9 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 		generator_close(generator);
 	for (size_t i = 0; i < count + results.count - added; i++) {
 		struct point *point = i < count ? points[i] : results.points[added + i - count];
-		struct error moved = error;
-		bool good = error.code == ERROR_NONE && generator_has(generator, point->group, &moved);
-		if (!good && !point->done)
-			end_point(point, &moved);
+		struct error own = {0};
+		if ((!generator_has(generator, point->group, &own) || !error_take(&own, &error)) && !point->done)
+			end_point(point, &own);
 	}
 }
 
