@@ -246,7 +246,7 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
     threads, each, huge = len(machine.cpus), machine.each_bytes, "-H" if machine.huge else ""
     array = each // (traffic.reads + traffic.writes)
     turns = max(1, round((LIKWID_CACHED_BYTES if machine.level else LIKWID_BYTES) / each))
-    groups = (f"-w M{node}:{each * len(cpus) // 1000}kB:{len(cpus)}" for cpus, node in machine.parts)
+    groups = (f"-w M{part.node}:{each * len(part.cpus) // 1000}kB:{len(part.cpus)}" for part in machine.parts)
     commands = {
         "likwid-bench": f"-t KERNEL -i {turns} {' '.join(groups)}",
         "bw_mem": f"-P {threads} -N 1 {array} KERNEL",

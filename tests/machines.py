@@ -360,6 +360,9 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
             for placement in point["placements"]
         ]
         nodes = [part.node for part in parts]
+        shares = [part.memory.shares for part in parts if part.spread]
+        pages = {str(node): sum(round(720 * own.get(node, 0)) for own in shares) for own in shares for node in own}
+        placements = [placement | ({"node_pages": pages} if pages else {}) for placement in placements]
         shape = {"group": text, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
         if sizes := read_sizes(group):
             shape["buffer_bytes"] = max(sizes)
@@ -405,7 +408,8 @@ GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter, "wakeup": _wakeups, "firmware": _firmware, "core_frequency": _frequency,
     "latency_ladder": _ladder, "load_tail": _chases, "memory_parallelism": _chains,
     "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
-    "bandwidth_scaling": _traffic, "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
+    "memory_tiers": _traffic, "bandwidth_scaling": _traffic,
+    "peak_injection_bandwidth": _traffic, "max_bandwidth": _traffic,
     "sustained_bandwidth": _traffic, "bandwidth_ladder": _traffic, "traffic_shape": _traffic, "loaded_latency": _loaded,
     "memory_curves": _loaded,
     "c2c_latency": _transfers, "c2c_matrix": _matrix,

@@ -52,12 +52,16 @@ class Telemetry(Model):
 
 
 class BandwidthPlacement(CountedPlacement):
-    """One placement of a bandwidth point: windows in MB/s by both accountings, and each thread's share."""
+    """One placement of a bandwidth point: windows in MB/s by both accountings, and each thread's share.
+
+    ``node_pages`` are the pages of buffers that are spread over several nodes, by node; ``None`` if none is.
+    """
 
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
     per_thread_mb_s: tuple[float, ...]
     telemetry: Telemetry | None
+    node_pages: dict[str, int] | None = None
 
 
 class BandwidthPoint(Point):

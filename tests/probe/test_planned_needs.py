@@ -84,6 +84,8 @@ def test_memory_is_what_the_command_asks_for(steps: list[Step], without_memory: 
         for node, mib in asked.items():
             buffers = step.memory_bytes[node] - KEEP_AWAKE_BYTES * [*keep_awake_of(step)].count(node)
             beside = CHAIN_BESIDE if step.argv[1] in ("latency", "loaded") else 0
+            if step.kind == "memory_tiers" and node > min(asked):
+                continue  # what one node refuses of a buffer on several is no longer asked of the others
             assert buffers / (1 + beside) <= mib * MIB <= buffers, step.id
             assert step.argv[1] == "loaded" or mib == -(-int(buffers / (1 + beside)) // MIB), step.id
 

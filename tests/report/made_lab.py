@@ -12,6 +12,7 @@ import re
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
@@ -36,6 +37,7 @@ STARTED: Final = datetime(2026, 1, 2, 1, tzinfo=UTC)
 RUN_ID: Final = "20260102T010000Z-0a1b"
 
 LARGE: Final = Machine(cpus=128, cpu_nodes=8, memory_only_nodes=0, lines=260, threads=1)
+TIERED: Final = Machine(cpus=16, cpu_nodes=1, memory_only_nodes=1, lines=40, threads=1)
 SMALL: Final = Machine(cpus=4, cpu_nodes=2, memory_only_nodes=0, lines=40, threads=1)
 
 FIRST_NIGHT: Final = date(2026, 1, 1)
@@ -148,6 +150,13 @@ def _bandwidth_factor(machine: Machine, point: Mapping[str, Any]) -> float:
     return share * (1 - exp(-point["threads"] / 4))
 
 
+def _tiers_factor(machine: Machine, point: Mapping[str, Any]) -> float:
+    """Return how the slower of two tiers limits both: the far one has 30 % of the near one's bandwidth."""
+    pages = Counter(point["placements"][0].get("node_pages") or dict.fromkeys(map(str, point["nodes"]), 1))
+    far = sum(count for node, count in pages.items() if int(node) >= machine.cpu_nodes) / pages.total()
+    return float(((1 - far) ** 6 + (far / 0.3) ** 6) ** (-1 / 6))
+
+
 def _transfer_factor(machine: Machine, cell: Mapping[str, Any]) -> float:
     writer, reader = cell["writer"], cell["reader"]
     if machine.core_of(writer) // CORES_PER_LLC == machine.core_of(reader) // CORES_PER_LLC:
@@ -160,6 +169,7 @@ FACTORS: Final[Mapping[str, Callable[[Machine, Mapping[str, Any]], float]]] = {
     "latency_matrix": _latency_factor,
     "bandwidth_matrix": _bandwidth_factor,
     "bandwidth_scaling": _bandwidth_factor,
+    "memory_tiers": _tiers_factor,
     "c2c_matrix": _transfer_factor,
     "core_frequency": lambda _machine, point: random.Random(point["cpu"] // CORES_PER_LLC).gauss(1, 0.0025),
 }

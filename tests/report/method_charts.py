@@ -18,7 +18,7 @@ from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.report.made_counts import counted_document
 from tests.report.made_curves import curves_document
-from tests.report.made_lab import server_document
+from tests.report.made_lab import TIERED, server_document
 from tests.report.report_documents import run_document
 
 PAGES = SHARE / "docs" / "method"
@@ -33,6 +33,7 @@ def documents() -> Iterator[tuple[RunDocument, str]]:
     yield read_run(SHARE / "results" / "example" / "run.json"), ""
     yield run_document(names=("prefetcher_effect",)), ""
     yield server_document(), "Synthetic data: 2 x 64 cores, 8 nodes."
+    yield server_document(TIERED), "Synthetic data: the memory-only node has 30 % of the bandwidth."
     yield counted_document(), "Hardware counts are synthetic."
 
 

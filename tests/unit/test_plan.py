@@ -15,7 +15,7 @@ from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.neighbourhood import Class, Neighbourhood
 from calibration.measurements.sut import Sut
-from calibration.measurements.traffic import BUFFERS
+from calibration.measurements.traffic import BUFFERS, Memory, read_group
 from calibration.profiles import load_profile, parse_profile, profile_names
 from calibration.run.plan import make_plan, plan_text
 from calibration.runner.fields import chosen, figures
@@ -74,9 +74,9 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
             assert size is None or size > 0
         for name in ("probe", "group", "load", "load-group"):
             for part in (part for text in options(step, name) for part in text.split("+")):
-                cpus, _, node = part.partition(":")[0].partition("@")
-                assert cpus_of(cpus) <= set(machine.online_cpus)
-                assert int(node) in nodes
+                (found,) = read_group(part)
+                assert set(found.cpus) <= set(machine.online_cpus)
+                assert found.memory.shares.keys() <= nodes
         for writer, reader, home, state in map(transfer, options(step, "pair")):
             assert {writer, reader} <= set(step.cpus)
             assert home in set(step.memory_bytes) & set(Sut(machine).memory_nodes)
@@ -93,20 +93,21 @@ def test_plan_keeps_half_of_each_nodes_memory_free(machine: Context, profile: st
         largest = max(int(part) for part in sizes[0].split(","))
         shared = "--share-buffer" in step.argv
         arrays = 1 if shared else max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
-        wanted: dict[int, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
+        wanted: dict[Memory, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
         for group in options(step, "group") or options(step, "load"):
-            begun: dict[int, int] = {}
-            for part in group.split("+"):
-                place, _, own = part.partition(":")
-                cpus, _, node = place.partition("@")
-                buffers, first = wanted.setdefault(int(node), []), begun.get(int(node), 0)
-                begun[int(node)] = last = first + len(cpus_of(cpus))
+            begun: dict[Memory, int] = {}
+            for text in group.split("+"):
+                own = text.partition(":")[2]
+                (part,) = read_group(text)
+                buffers, first = wanted.setdefault(part.memory, []), begun.get(part.memory, 0)
+                begun[part.memory] = last = first + len(part.cpus)
                 buffers += [0] * (last - len(buffers))
                 needed = arrays * int(own or largest)
                 buffers[first:last] = [max(buffer, needed) for buffer in buffers[first:last]]
-        for node_id, buffers in wanted.items():
+        for node_id in {node for memory in wanted for node in memory.shares}:
             free = machine.node(node_id).free_bytes
-            assert free is None or sum(buffers) <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
+            taken = sum(memory.shares.get(node_id, 0) * sum(buffers) for memory, buffers in wanted.items())
+            assert free is None or taken <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
 
 
 PREFETCHERS = """
@@ -485,7 +486,9 @@ def test_answers_have_the_figures_that_decide_on_further_rounds() -> None:
         for kind, settings in full.measurements.items()
         if "more_rounds" in type(settings).model_fields
     }
-    steps = make_plan(SMT, full.model_copy(update={"measurements": adding}), prefetchers_ok=True).steps
+    steps = make_plan(
+        captured("x86_64-memory-only-node"), full.model_copy(update={"measurements": adding}), prefetchers_ok=True
+    ).steps
     assert {step.kind for step in steps} == adding.keys()
     for step in steps:
         if step.part_of is not None:
