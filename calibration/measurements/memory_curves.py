@@ -405,10 +405,9 @@ def pairs_of(sut: Sut, settings: MemoryCurvesSettings) -> list[Pair]:
 
 def _ends_of(sut: Sut, node: int) -> list[int]:
     """Return the memory farthest from the CPUs of *node* that other CPUs have, and that of no CPUs."""
-    alone = [other for other in sut.memory_nodes if sut.context.relation(node, other) == "memory_only"]
-    with_cpus = [other for other in sut.memory_nodes if other not in alone]
+    with_cpus = [other for other in sut.memory_nodes if other not in sut.memory_only_nodes]
     far = max(with_cpus, key=lambda other: (sut.distance(node, other) or 0, -other), default=node)
-    return [far, *alone]
+    return [far, *sut.memory_only_nodes]
 
 
 def _class(sut: Sut, pair: Pair) -> tuple[Relation, int]:

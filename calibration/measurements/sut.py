@@ -202,8 +202,7 @@ class Sut:
             for other in self.memory_only_nodes
             if other != self.home(node) and self.nearest(other, self.cpu_nodes) == node
         ]
-        row = self._distances(node)
-        return list({None if row is None else row[other]: other for other in reversed(beside)}.values())[::-1]
+        return list({self.distance(node, other): other for other in reversed(beside)}.values())[::-1]
 
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
