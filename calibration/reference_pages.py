@@ -335,6 +335,7 @@ def _by_source(entries: Iterable[tuple[Source, ReferenceMachine]]) -> dict[str, 
         machines, titles = found.setdefault(name, (set(), {}))
         machines.add(machine.name)
         titles.update(dict.fromkeys(QUANTITIES[figure.metric].title for figure in machine.figures))
+        titles.update(dict.fromkeys("Latency against bandwidth" for _ in machine.curves))
     return found
 
 

@@ -4,12 +4,13 @@
 import datetime
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
 from calibration.base.model import Model
-from calibration.references.metrics import QUANTITIES, Condition, Instrument, Metric
+from calibration.references.metrics import NODE_MB_S, QUANTITIES, Condition, Instrument, Metric
 
 BYTES_PER_TRANSFER = 8
 """Width of a channel of DDR memory without its check bits."""
@@ -70,6 +71,25 @@ class Figure(Model):
         return self
 
 
+class Curve(Model):
+    """Latency of a node's own memory against bandwidth, by increasing bandwidth; 0 is without load.
+
+    ``write_percent`` is the share of writes in the traffic of the memory, not in the instructions.
+    """
+
+    write_percent: Annotated[int, Field(ge=0, le=100)]
+    bandwidth_mb_s: tuple[Annotated[float, Field(ge=0, le=NODE_MB_S[1])], ...] = Field(min_length=3)
+    latency_ns: tuple[Annotated[float, Field(ge=40, le=5000)], ...]
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if len(self.bandwidth_mb_s) != len(self.latency_ns):
+            raise ValueError(f"{len(self.bandwidth_mb_s)} bandwidths, {len(self.latency_ns)} latencies")
+        if any(high <= low for low, high in pairwise(self.bandwidth_mb_s)):
+            raise ValueError("bandwidths do not increase")
+        return self
+
+
 class ReferenceMachine(Model):
     """One machine measured with one instrument; what the source does not say is ``None``.
 
@@ -88,6 +108,7 @@ class ReferenceMachine(Model):
     run: Text | None = None
     date: datetime.date | None = None
     figures: tuple[Figure, ...] = Field(min_length=1)
+    curves: tuple[Curve, ...] = ()
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -100,6 +121,8 @@ class ReferenceMachine(Model):
         ]
         if twice:
             raise ValueError(f"{self.name} has {twice[0]} twice")
+        if len({curve.write_percent for curve in self.curves}) < len(self.curves):
+            raise ValueError(f"{self.name} has two curves with the same share of writes")
         for figure in self.figures:
             peak_mb_s = self.peak_mb_s(figure.metric)
             if peak_mb_s is not None and self.instrument != "bw_mem" and figure.value > peak_mb_s * MAX_OVER_PEAK:

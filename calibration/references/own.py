@@ -101,11 +101,10 @@ _Dumper.add_representer(
 
 def text_of(file: ReferenceFile) -> str:
     """Return *file* as YAML, a figure a line; what is unknown is left out."""
-    raw = file.model_dump(exclude_none=True)
+    raw = file.model_dump(exclude_defaults=True)
     for machine in raw["machines"]:
-        machine["memory"] = _Flow(machine["memory"])
-        if not machine["memory"]:
-            del machine["memory"]
+        if "memory" in machine:
+            machine["memory"] = _Flow(machine["memory"])
         machine["figures"] = [_Flow(figure) for figure in machine["figures"]]
     raw["machines"] = list(raw["machines"])
     return yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)

@@ -228,6 +228,10 @@ def list_lines(known: Library, processor: str | None) -> Iterator[str]:
                 how = f", {figure.how}" if figure.how else ""
                 title = f"{QUANTITIES[figure.metric].title}{how}"
                 yield f"    {title}: {_amount(figure.value, unit_of(figure.metric))}"
+            for curve in machine.curves:
+                ns, mb_s = curve.latency_ns, curve.bandwidth_mb_s
+                ends = f"{_amount(ns[0], 'ns')} to {_amount(ns[-1], 'ns')} at {_amount(mb_s[-1], 'MB/s')}"
+                yield f"    Curve, {curve.write_percent} % writes: {ends}"
 
 
 def by_processor(known: Library) -> dict[str, list[tuple[Source, ReferenceMachine]]]:

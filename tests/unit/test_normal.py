@@ -16,7 +16,7 @@ from calibration.base.places import SHARE
 from calibration.references.library import FOLDER, PUBLISHED, library, published, read_file
 from calibration.references.matching import ComparedMetric, normal, unusual_by
 from calibration.references.metrics import OWN, QUANTITIES, TOOLS
-from calibration.references.model import Figure, Memory, ReferenceFile, ReferenceMachine, processor_key
+from calibration.references.model import Curve, Figure, Memory, ReferenceFile, ReferenceMachine, processor_key
 from calibration.references.observed import observed, subject_of
 from calibration.results.model import RunDocument
 from tests.hardware import PROCESSOR, SOURCE, library_of, machine, on_metal
@@ -134,6 +134,40 @@ def test_a_machine_or_a_figure_given_twice_is_refused() -> None:
         ReferenceMachine(**one.model_dump() | {"figures": (*one.figures, *one.figures)})
 
 
+CURVE: dict[str, Any] = {"write_percent": 50, "bandwidth_mb_s": (0, 5e4, 9e4), "latency_ns": (98.1, 120, 300)}
+
+
+@pytest.mark.parametrize(("change", "fault"), [
+    ({"write_percent": 101}, "less than or equal to 100"),
+    ({"bandwidth_mb_s": (0, 5e4)}, "at least 3"),
+    ({"bandwidth_mb_s": (0, 5e4, 5e4)}, "do not increase"),
+    ({"bandwidth_mb_s": (0, 5e4, 9e10)}, "less than or equal to 2000000"),
+    ({"bandwidth_mb_s": (-1, 5e4, 9e4)}, "greater than or equal to 0"),
+    ({"latency_ns": (98.1, 120)}, "3 bandwidths, 2 latencies"),
+    ({"latency_ns": (98.1, 0.120, 300)}, "greater than or equal to 40"),
+    ({"latency_ns": (98.1, 120, float("nan"))}, "finite number"),
+])  # fmt: skip
+def test_a_wrong_curve_is_refused(change: dict[str, Any], fault: str) -> None:
+    curve = Curve(**CURVE)
+    with pytest.raises(ValidationError, match=fault):
+        Curve(**CURVE | change)
+    with pytest.raises(ValidationError, match="two curves with the same share of writes"):
+        machine("t/1", 98.0, curves=(curve, curve))
+
+
+def test_published_curves_agree_with_the_figures_of_their_machine() -> None:
+    checked = 0
+    for _, item in published().entries:
+        values = {figure.metric: figure.value for figure in item.figures}
+        for curve in item.curves:
+            assert curve.latency_ns[0] == pytest.approx(values["idle_latency_local_ns"], rel=0.03), item.name
+            if curve.write_percent == 0:
+                assert curve.latency_ns[-1] == pytest.approx(values["loaded_latency_max_ns"], rel=0.1), item.name
+                assert curve.bandwidth_mb_s[-1] == pytest.approx(values["read_local_mb_s"], rel=0.1), item.name
+                checked += 1
+    assert checked >= 5
+
+
 TEXT = """source: {title: Example, date: 2026-01-31, date_is: measured, licence: CC0-1.0}
 machines:
 - name: t/1
@@ -190,6 +224,7 @@ def test_the_example_of_the_guide_is_valid(tmp_path: Path) -> None:
     (tmp_path / "example.yml").write_text(example)
     (found,) = read_file(tmp_path / "example.yml", below=tmp_path).machines
     assert (found.processor, found.run, len(found.figures)) == (PROCESSOR, "20260131T021500Z-3f2a", 2)
+    assert found.curves[0].latency_ns[-1] == 210
 
 
 # The processor

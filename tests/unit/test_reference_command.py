@@ -169,6 +169,8 @@ def test_list_has_every_processor_and_the_figures_of_one(tmp_path: Path) -> None
     found = command("list", "--results", tmp_path, "--processor", "Gold 6252N").output
     assert "2 sockets, 1 node a socket, 6 channels a socket, DDR4-2933, Intel MLC 3.7, 2019-09-11, CC-BY-4.0" in found
     assert "Read bandwidth, all CPUs: 243 GB/s" in found
+    curves = command("list", "--results", tmp_path, "--processor", "Gold 5218").output
+    assert "Curve, 50 % writes: 90.3 ns to 272 ns at 86.5 GB/s" in curves
     none = refusal("list", "--results", tmp_path, "--processor", "6502")
     assert none == "no reference of a processor with '6502' in its name"
 
