@@ -16,11 +16,11 @@ from tests.testbed.support import Lab, Testbed
 PROFILES = Path(__file__).parent / "profiles"
 Scenario = Callable[[str, str, str, str], None]
 
-KINDS = {"latency_matrix", "bandwidth_matrix", "loaded_latency", "c2c_latency"}
+KINDS = {"latency_matrix", "bandwidth_matrix", "loaded_latency", "memory_curves", "c2c_latency"}
 
 NODES = {
-    "four-nodes": ("four nodes", (0, 1, 2, 3), (0, 1, 2, 3), KINDS - {"loaded_latency"}),
-    "memory-only": ("a memory-only node", (0,), (0, 1), KINDS),
+    "four-nodes": ("four nodes", (0, 1, 2, 3), (0, 1, 2, 3), KINDS - {"loaded_latency", "memory_curves"}),
+    "memory-only": ("a memory-only node", (0,), (0, 1), KINDS | {"memory_tiers"}),
     "no-memory": ("a node without memory", (0, 1), (0,), KINDS),
 }
 """By shape: what is special, its nodes with CPUs and with memory, and what is measured on it.
@@ -102,6 +102,7 @@ def assert_planned(directory: Path, columns: set[int]) -> None:
         assert record.document is not None
         words = [found for word in record.step.argv for found in re.findall(r"@(\d+(?:\+\d+(?![-,@\d]))*)", word)]
         asked = {int(node) for word in words for node in word.split("+")}
+        asked |= {int(node) for word in record.step.argv for node in re.findall(r"[@,](\d+)\*\d+", word)}
         for nodes, pages in placements(record.document["result"]):
             if record.step.kind not in ("c2c_latency", "c2c_matrix"):  # whose pairs name CPUs after the @
                 assert nodes <= asked, record.step.id
