@@ -19,6 +19,7 @@ from calibration.report import filters
 from calibration.report.blocks import Bullets, Paragraph, Span, Term
 from calibration.report.parts import verbatim
 from calibration.report.rst import heading, inline, to_rst
+from calibration.results.consistency import CheckedValue
 
 STRICT = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": False}
 
@@ -35,6 +36,19 @@ def shown(text: str) -> str:
 def test_the_middle_of_no_values_is_absent() -> None:
     assert units.table_value(units.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
     assert units.table_value(units.middle([]), "ns") == units.ABSENT
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ([], "-"),
+    ([131.0], "131 ns"),
+    ([140.0, 131.04, 135.0], "131 to 140 ns"),
+    ([131.01, 131.04], "131 ns"),
+    ([140.0, 25000.0], "140 ns to 25.0 µs"),
+], ids=str)  # fmt: skip
+def test_a_range_is_from_the_lowest_to_the_highest_value(values: list[float], text: str) -> None:
+    assert (
+        units.headline_range([CheckedValue(name="", value=value, unit="ns", interval=None) for value in values]) == text
+    )
 
 
 HOSTILE = [
