@@ -9,10 +9,11 @@ from pathlib import Path
 from calibration.base.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import number, plain
-from calibration.formats.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency
+from calibration.formats.readings import Read, ReadIdleLatency, ReadJitter, ReadLoadedLatency, ReadMemoryCurves
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RAW = sorted([*(FIXTURES / "mlc").glob("*.txt"), *(FIXTURES / "pma_jitter").glob("*.txt")])
+MESS = FIXTURES / "mess" / "three-ratios.csv"
 PAGES = sorted((FIXTURES / "pages").glob("*.rst"))
 
 CORPUS = FIXTURES / "mutated" / "corpus.jsonl.gz"
@@ -35,6 +36,11 @@ def figures(read: Read) -> dict[str, float]:
             for point in values.points:
                 found[f"{reading.id}.{point.inject_delay}.latency_ns"] = point.latency_ns
                 found[f"{reading.id}.{point.inject_delay}.bandwidth_mb_s"] = point.bandwidth_mb_s
+        elif isinstance(values, ReadMemoryCurves):
+            for curve in values.curves:
+                for place, point in enumerate(curve.points):
+                    found[f"{reading.id}.{curve.reads_percent}.{place}.latency_ns"] = point.latency_ns
+                    found[f"{reading.id}.{curve.reads_percent}.{place}.bandwidth_mb_s"] = point.bandwidth_mb_s
         else:
             found |= {f"{reading.id}.{metric.name}": metric.value for metric in values.metrics()}
         if isinstance(values, ReadIdleLatency) and values.clocks is not None:

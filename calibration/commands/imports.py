@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration import``: convert published pages and raw output of Intel MLC and PMA jitter to run documents."""
+"""``calibration import``: convert published pages and the output of other programs to run documents."""
 
 import json
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ def import_command(
     measured_on: datetime | None,
     publish: bool,
 ) -> None:
-    """Read published pages, or raw output of Intel MLC or PMA jitter.
+    """Read published pages, raw output of Intel MLC or PMA jitter, or curves of Mess.
 
     FILES are recognised by content. Contradictions in a text are listed; nothing is corrected. Several pages are also
     compared with each other.

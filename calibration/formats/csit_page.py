@@ -10,7 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from calibration.base.errors import InputError
 from calibration.base.model import Model
@@ -27,12 +27,13 @@ from calibration.formats.lines import (
     plain,
     split,
 )
+from calibration.formats.mess import curves_of_mess
 from calibration.formats.mlc import mlc_results
 from calibration.formats.mlc_sections import BANNER, NOTES, looks_like_mlc, mlc_command, section_kind
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
-from calibration.formats.readings import Inconsistency, NotRead, Read, inconsistency, joined
+from calibration.formats.readings import Format, Inconsistency, NotRead, Read, inconsistency, joined
 from calibration.measurements.base import PROBE
 from calibration.measurements.mlc_program import COMMANDS
 
@@ -91,7 +92,7 @@ class Published(Model):
     Missing values are ``None``.
     """
 
-    format: Literal["csit_page", "mlc", "pma_jitter"]
+    format: Format
     title: str | None = None
     testbed: str | None = None
     sut: str | None = None
@@ -108,7 +109,7 @@ class Block(NamedTuple):
 
 
 def read_published(text: str) -> Published:
-    """Return the content of *text*, a published page or raw output of Intel MLC or PMA jitter.
+    """Return the content of *text*: a published page, raw output of Intel MLC or PMA jitter, or curves of Mess.
 
     Raises ``InputError`` if nothing is recognised, and for this project's own pages.
     """
@@ -116,14 +117,16 @@ def read_published(text: str) -> Published:
         raise InputError("this page was made by this project: use its run.json")
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"at most {MAX_CHARACTERS} characters are read, the text has {len(text)}")
+    if (curves := curves_of_mess(text)) is not None:
+        return Published(format="mess", read=curves)
     if (page := _page(text)) is not None:
         return page
     lines = lines_of(text)
     read = _programs(lines, None)
     if not read.readings and not read.not_read and not (read.inconsistencies and looks_like_mlc(lines)):
         raise InputError(
-            "not a published calibration page, nor output of Intel MLC or PMA jitter: no literal block with a command "
-            "and its output, no heading of either program"
+            "not a published calibration page, output of Intel MLC or PMA jitter, nor curves of Mess: no literal block "
+            "with a command and its output, no heading of these programs"
         )
     return _without_page(read)
 

@@ -17,6 +17,9 @@ from calibration.measurements.base import Metric
 from calibration.measurements.table import Table, TableRow
 from calibration.sutprobe.jitter import JitterInterval
 
+Format = Literal["csit_page", "mlc", "pma_jitter", "mess"]
+"""What a text is recognised as."""
+
 SUFFIXES: Final = ("_ns", "_ticks", "_mb_s")
 """Ends of the names of values that an own measurement has with an interval."""
 
@@ -117,6 +120,34 @@ class ReadLoadedLatency(ReadValues):
         yield self._metric(f"{delay}.bandwidth_mb_s", title, points[delay].bandwidth_mb_s)
 
 
+class ReadCurvePoint(Model):
+    """Latency at one bandwidth, 0 without load."""
+
+    bandwidth_mb_s: float
+    latency_ns: float
+
+
+class ReadCurve(Model):
+    """Latency by increasing bandwidth, with one share of reads in the traffic of the memory."""
+
+    reads_percent: int
+    points: tuple[ReadCurvePoint, ...]
+
+
+class ReadMemoryCurves(ReadValues):
+    """Curves of one memory, that with the most reads first."""
+
+    kind: Literal["memory_curves"] = "memory_curves"
+    curves: tuple[ReadCurve, ...]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the end of the curves with the most and with the fewest reads: highest bandwidth, and latency there."""
+        for curve in dict.fromkeys((self.curves[0], self.curves[-1])):
+            name, title = f"{curve.reads_percent}pct", f"{curve.reads_percent} % reads"
+            yield self._metric(f"{name}.bandwidth_mb_s", f"Highest bandwidth, {title}", curve.points[-1].bandwidth_mb_s)
+            yield self._metric(f"{name}.latency_ns", f"Latency there, {title}", curve.points[-1].latency_ns)
+
+
 class ReadTable(ReadValues):
     """The table of an own measurement of the kind, with numbers for those of its estimates that the text has."""
 
@@ -149,7 +180,7 @@ if TYPE_CHECKING:
     AnyReadValues = ReadValues
 else:
     AnyReadValues = Annotated[
-        ReadJitter | ReadMixes | ReadIdleLatency | ReadLoadedLatency | ReadTable,
+        ReadJitter | ReadMixes | ReadIdleLatency | ReadLoadedLatency | ReadMemoryCurves | ReadTable,
         Field(discriminator="kind"),
     ]
 

@@ -200,6 +200,18 @@ class MemoryCurves(Declaration[MemoryCurvesSettings, MemoryCurvesValues]):
             "one load of a probe beside that share of the bandwidth, interpolated between measured shares",
             "loaded_latency",
         ),
+        bandwidth(
+            r"memory_curves.{reads:\d+pct}.bandwidth_mb_s",
+            "highest bandwidth with that share of reads, of another program",
+            "mixed_bandwidth",
+            imported=True,
+        ),
+        latency(
+            r"memory_curves.{reads:\d+pct}.latency_ns",
+            "latency at the highest bandwidth with that share of reads, of another program",
+            "loaded_latency",
+            imported=True,
+        ),
         fraction(
             "memory_curves.{cpu_node}.{memory_node}.doubling_write_share",
             f"share of writes from which a load of {DOUBLES_AT:.0%} of the bandwidth of reads doubles the latency",

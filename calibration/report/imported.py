@@ -16,6 +16,7 @@ FORMATS: Final = {
     "csit_page": "published calibration page",
     "mlc": "raw output of Intel MLC",
     "pma_jitter": "raw output of PMA jitter",
+    "mess": "curves of Mess",
 }
 
 

@@ -6,9 +6,11 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
 from calibration.charts.load import PROBE, latency_chart
 from calibration.charts.matrices import matrices_chart
-from calibration.formats.readings import Reading, ReadLoadedLatency, ReadTable
+from calibration.charts.surfaces import surface_chart
+from calibration.formats.readings import Reading, ReadLoadedLatency, ReadMemoryCurves, ReadTable
 from calibration.measurements import declaration
 from calibration.measurements.node_matrix import NodeMatrixValues
+from calibration.report.curves import reading_family
 
 
 def reading_chart(reading: Reading) -> Chart | None:
@@ -16,6 +18,8 @@ def reading_chart(reading: Reading) -> Chart | None:
     values, name = reading.values, f"read-{reading.id}"
     if isinstance(values, ReadLoadedLatency):
         return _load(name, reading.instrument, values)
+    if isinstance(values, ReadMemoryCurves):
+        return surface_chart(name, (), [reading_family(reading, values)])
     kind = declaration(values.kind).values
     if isinstance(values, ReadTable) and issubclass(kind, NodeMatrixValues):
         return matrices_chart(name, [kind.matrix(values.table)])

@@ -19,7 +19,7 @@ from calibration.base.tuning import SettingChange, Unrestored
 from calibration.base.validity import Flag, Validity
 from calibration.context.model import Context
 from calibration.formats.meltdown_checker import VulnerabilityFinding
-from calibration.formats.readings import Inconsistency, Reading
+from calibration.formats.readings import Format, Inconsistency, Reading
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Values
 from calibration.measurements.evidence import Missing, PagesProof
@@ -272,7 +272,7 @@ class Imported(Model):
     the consent of the person who imported it.
     """
 
-    format: Literal["csit_page", "mlc", "pma_jitter"]
+    format: Format
     source: str
     sha256: str
     text: str

@@ -11,7 +11,7 @@ from calibration.base.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.report.page_cache import data_of
 from calibration.report.site import build_site
-from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
+from tests.readings import FIXTURES, MESS, PAGES, RAW, corpus, figures
 from tests.report.goldens import assert_golden
 from tests.report.report_documents import Page, as_stored, guide, imported, parsed, run_document, store
 from tests.report.report_documents import page_of as page_of_document
@@ -35,7 +35,7 @@ def test_a_page_without_a_date_says_so() -> None:
     assert "* - Measured on\n        - unknown\n" in text
 
 
-@pytest.mark.parametrize("path", [*PAGES, *RAW], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*PAGES, *RAW, MESS], ids=lambda path: path.stem)
 def test_every_value_of_a_text_is_on_its_page(path: Path) -> None:
     page = page_of(path)
     images = list(parsed(page).findall(nodes.image))
