@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration export``: metrics for Prometheus, InfluxDB and data frames."""
+"""``calibration export``: metrics for Prometheus, InfluxDB and data frames, memory curves for simulators."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ MAX_LEFT_OUT: Final = 20
 
 
 @click.command("export", epilog="Example: calibration export openmetrics -o /var/lib/node_exporter/calibration.prom")
-@click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet"]))
+@click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet", "curves"]))
 @results_option_or_argument
 @output_option(
-    "File to replace when the export is complete; for parquet, a directory of files. Default: standard output.",
+    "File to replace when the export is complete; for parquet and curves, a directory. Default: standard output.",
     directory=True,
 )
 @click.option(
@@ -33,22 +33,24 @@ MAX_LEFT_OUT: Final = 20
     help="influx: only nights from this one on.",
 )
 def export_command(
-    form: Literal["openmetrics", "influx", "parquet"], *, results: Path, output: Path | None, since: datetime | None
+    form: Literal["openmetrics", "influx", "parquet", "curves"],
+    *,
+    results: Path,
+    output: Path | None,
+    since: datetime | None,
 ) -> None:
-    """Export metrics for Prometheus, InfluxDB or data frames.
+    """Export metrics for Prometheus, InfluxDB or data frames, or memory curves for simulators.
 
-    FORMAT is openmetrics (the newest run of each SUT and its state), influx (line protocol of all runs) or parquet (the
-    whole history with invalid values and verdicts). docs/guide/exports.rst has names, units and the schema.
+    FORMAT is openmetrics (the newest run of each SUT and its state), influx (line protocol of all runs), parquet (the
+    whole history with invalid values and verdicts) or curves (of the newest run of each SUT, as Mess and simulators
+    read them). docs/guide/exports.rst has names, units and the schema.
     """
     if since is not None and form != "influx":
         raise click.UsageError(f"--since goes with influx, not with {form}")
-    if form == "parquet":
+    if form in {"parquet", "curves"}:
         if output is None:
-            raise click.UsageError("parquet needs -o DIR")
-        from calibration.exports.history import write_parquet  # noqa: PLC0415 - slow, and not needed for --help
-
-        done = write_parquet(results, output)
-        click.echo(f"{output}: {done.written} of {plural(done.months, 'month')} written, {plural(done.rows, 'row')}")
+            raise click.UsageError(f"{form} needs -o DIR")
+        click.echo(f"{output}: {_parquet(results, output) if form == 'parquet' else _curves(results, output)}")
         return
     with _written(output) as file, _LeftOut() as left_out:
         if form == "openmetrics":
@@ -60,6 +62,23 @@ def export_command(
 
             for lines in influx(results, None if since is None else since.date(), left_out):
                 file.write(lines)
+
+
+def _parquet(results: Path, output: Path) -> str:
+    """Write the history to *output*; return what was written."""
+    from calibration.exports.history import write_parquet  # noqa: PLC0415 - slow, and not needed for --help
+
+    done = write_parquet(results, output)
+    return f"{done.written} of {plural(done.months, 'month')} written, {plural(done.rows, 'row')}"
+
+
+def _curves(results: Path, output: Path) -> str:
+    """Write memory curves to *output*; return what was written."""
+    from calibration.exports.curves import export_curves  # noqa: PLC0415 - as above
+
+    with _LeftOut() as left_out:
+        done = export_curves(results, output, left_out)
+    return f"curves of {plural(done.suts, 'SUT')} written, {plural(done.pairs, 'node pair')}"
 
 
 @contextmanager
