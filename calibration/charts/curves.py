@@ -4,7 +4,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from calibration.base import units
 from calibration.base.grouping import grouped
@@ -18,6 +19,14 @@ Point = tuple[float | Estimate, float | Estimate]
 
 Curves = Mapping[str, Sequence[Point]]
 """The points of each curve by label."""
+
+
+class Published(NamedTuple):
+    """Curves of others in own memory, for the processor of a run, and the words of a caption on their source."""
+
+    curves: Curves = MappingProxyType({})
+    source: str = ""
+
 
 MEDIANS: Final = "Points are medians, bars their intervals; an arrow has the end of one that is cut."
 

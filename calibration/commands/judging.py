@@ -51,8 +51,12 @@ def compare_command(
         if form is None:
             print_comparison(compared, sys.stdout, everything=everything)
             return
-        page = comparison_page(compared)
-        text = page_alone(page) if form == "html" else to_rst(without_charts(page))
+        if form == "html":
+            from calibration.report.curves import compared_curves  # noqa: PLC0415 - as above
+
+            text = page_alone(comparison_page(compared, compared_curves(*sides)))
+        else:
+            text = to_rst(without_charts(comparison_page(compared)))
     if output is None:
         click.echo(text, nl=False)
         return

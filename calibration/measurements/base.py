@@ -18,6 +18,7 @@ from calibration.base.statistics import Estimate, Estimator
 from calibration.base.trust import Trust, trust_of
 from calibration.base.validity import Flag
 from calibration.charts.base import Chart, Measured
+from calibration.charts.curves import Published
 from calibration.context.model import Context
 from calibration.measurements.evidence import Missing
 from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
@@ -175,10 +176,11 @@ class Metric(Model):
 
 
 class MeasuredRun(NamedTuple):
-    """The measurements of a run by kind, and the context of its SUT, ``None`` if unknown."""
+    """The measurements of a run by kind, the context of its SUT, ``None`` if unknown, and curves published of it."""
 
     measured: Mapping[str, Sequence[Measured[Any]]]
     context: Context | None
+    published: Published = Published()
 
     @property
     def nodes(self) -> Mapping[int, Sequence[int]]:

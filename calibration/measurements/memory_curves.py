@@ -15,6 +15,7 @@ from calibration.base.grouping import grouped
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate, combined, estimate
 from calibration.charts.base import Chart
+from calibration.charts.curves import Published
 from calibration.charts.surfaces import Family, surface_chart
 from calibration.context.model import Context, Relation
 from calibration.counters.volume import CountedBytes, counted_flags
@@ -387,14 +388,12 @@ class MemoryCurves(Declaration[MemoryCurvesSettings, MemoryCurvesValues]):
         own = next((found for found in measured if found.values.relation == "local"), measured[0])
         others = [found for found in measured if found.values.cpu_node == own.values.cpu_node and found is not own]
         drawn = [own, *sorted(others, key=lambda found: _full_latency(found.values))[-1:]]
-        yield surface_chart(
-            self.kind,
-            drawn,
-            [
-                Family(found.values.place, curves_by_mix(found.values), found.values.unloaded_ns.value)
-                for found in drawn
-            ],
-        )
+        families = [
+            Family(found.values.place, curves_by_mix(found.values), found.values.unloaded_ns.value) for found in drawn
+        ]
+        published = run.published if own.values.relation == "local" else Published()
+        families[0] = families[0]._replace(published=published.curves)
+        yield surface_chart(self.kind, drawn, families, published.source)
 
 
 def pairs_of(sut: Sut, settings: MemoryCurvesSettings) -> list[Pair]:

@@ -66,11 +66,15 @@ class ComparedMetric(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """A run beside the references of its hardware; ``faults`` are files that cannot be read."""
+    """A run beside the references of its hardware; ``faults`` are files that cannot be read.
+
+    ``curves`` are the machines with the same processor that have curves of latency against bandwidth.
+    """
 
     subject: Subject
     figures: tuple[ComparedMetric, ...]
     faults: tuple[str, ...]
+    curves: tuple[tuple[Source, ReferenceMachine], ...] = ()
 
     def of(self, metric: Metric) -> ComparedMetric | None:
         """Return the comparison of *metric*, ``None`` if the run does not have it."""
@@ -88,7 +92,8 @@ def normal(document: RunDocument, library: Library) -> Normal:
             for source, machine in library.entries
             if processor_key(machine.processor) == key and not (machine.run and machine.name == subject.label)
         ]
-    return Normal(subject, tuple(_compared(item, subject, known) for item in observed(document)), library.faults)
+    figures = tuple(_compared(item, subject, known) for item in observed(document))
+    return Normal(subject, figures, library.faults, tuple(entry for entry in known if entry[1].curves))
 
 
 def _compared(figure: Observed, subject: Subject, known: Iterable[tuple[Source, ReferenceMachine]]) -> ComparedMetric:

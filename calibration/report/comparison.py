@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 
 from calibration.base.grouping import grouped
 from calibration.base.text import some_of
+from calibration.charts.base import Chart
 from calibration.charts.dumbbells import Dumbbell, Moved, dumbbells
 from calibration.judge.causes import place_of
 from calibration.judge.comparison import OUTCOMES, ComparedRuns, Comparison, Outcome, times
@@ -33,8 +34,8 @@ SHORT: Final[dict[Outcome, str]] = {"same": "same", "identical": "identical", "u
 """Verdicts that need no reason here: the interval is in the chart."""
 
 
-def comparison_page(compared: ComparedRuns) -> Blocks:
-    """Return *compared* as a page."""
+def comparison_page(compared: ComparedRuns, curves: Chart | None = None) -> Blocks:
+    """Return *compared* as a page, with the *curves* of both runs."""
     headlines = headline_metrics(compared)
     rest = grouped((metric.outcome, metric) for metric in compared.figures if metric not in headlines)
     drawn = [bell for metric in headlines if (bell := _dumbbell(metric)) is not None]
@@ -42,7 +43,7 @@ def comparison_page(compared: ComparedRuns) -> Blocks:
         "comparison",
         compared=compared,
         words=OUTCOMES,
-        drawn=[dumbbells("headline metrics", drawn)] if drawn else [],
+        drawn=list(filter(None, (dumbbells("headline metrics", drawn) if drawn else None, curves))),
         headlines=[_headline(compared, metric) for metric in headlines],
         listed={outcome: list(_lines(rest[outcome])) for outcome in LISTED_OUTCOMES if outcome in rest},
         rest={outcome: _kinds(those) for outcome, those in rest.items() if outcome not in LISTED_OUTCOMES},

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from calibration.base import units
+from calibration.charts.curves import Published
 from calibration.context.model import Context
 from calibration.context.population import UnknownPopulation, population
 from calibration.references.library import Library
@@ -147,6 +148,24 @@ def value_text(figure: Observed) -> str:
     if figure.places > 1 and figure.interval is not None:
         return f"{text} ({_ends(*figure.interval, figure.unit)})"
     return " ".join(filter(None, (text, units.plus_minus(figure))))
+
+
+def published_curves(found: Normal) -> Published:
+    """Return the curves of machines with the run's processor, and their sources in words."""
+    machines = [
+        (f"{TOOLS[machine.instrument].name}, {machine.name}", source, machine) for source, machine in found.curves
+    ]
+    curves = {
+        f"{name}, {curve.write_percent} % written": list(zip(curve.bandwidth_mb_s, curve.latency_ns, strict=True))
+        for name, _, machine in machines
+        for curve in machine.curves
+    }
+    sources = [
+        f"{name}, {' and '.join(str(curve.write_percent) for curve in machine.curves)} % written "
+        f"({conditions_text(machine)}; {source.url or source.title}, {source.date.isoformat()})"
+        for name, source, machine in machines
+    ]
+    return Published(curves, f" Grey, of the same processor: {'; '.join(sources)}." if sources else "")
 
 
 def _is_usual(figure: Observed, usual: ReferenceGroup) -> str:

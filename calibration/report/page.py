@@ -48,6 +48,7 @@ from calibration.report.normal import (
     is_brief,
     normal_rows,
     peak_sentence,
+    published_curves,
     shown,
     summary,
     without,
@@ -82,14 +83,15 @@ def render(stored: StoredRun, references: Library | None = None, standing: Stand
     document.
     """
     document = stored.document
-    charts = Charts(document)
     digest = hashlib.sha256(stored.content).hexdigest()
     if document.imported is not None:
+        charts = Charts(document)
         return Page(imported_page(document, document.imported, digest, charts), charts.files)
     context = None if document.context is None else document.context.parsed
     advised = advice(document)
     configuration = newest_configuration([attempt.checks for attempt in document.attempts])
     found = normal(document, published() if references is None else references)
+    charts = Charts(document, published_curves(found))
     told = story(document, standing or standing_in(judge_alone(document), document), found)
     blocks = blocks_of(
         "page",

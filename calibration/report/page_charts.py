@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from calibration.charts.base import HALF, WIDE, Chart
+from calibration.charts.curves import Published
 from calibration.formats.readings import Reading
 from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
@@ -19,14 +20,15 @@ MAX_CHARTS: Final = 4
 
 
 class Charts:
-    """The charts of one page; ``files`` has their pictures and specifications by path."""
+    """The charts of one page, with *published* curves; ``files`` has their pictures and specifications by path."""
 
-    def __init__(self, document: RunDocument) -> None:
+    def __init__(self, document: RunDocument, published: Published = Published()) -> None:  # noqa: B008 - immutable
         self.files: dict[str, str] = {}
         by_kind = attrgetter("kind")
         self._run = MeasuredRun(
             {kind: list(found) for kind, found in groupby(sorted(document.measurements, key=by_kind), by_kind)},
             None if document.context is None else document.context.parsed,
+            published,
         )
         self._first: set[str] = set()
         self._main: dict[tuple[str, int], Chart | None] = {}

@@ -2,6 +2,8 @@
 """Curves of Mess: what its plotters and simulators read from ours, and what is read of theirs."""
 
 import csv
+import json
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,15 +16,25 @@ from click.testing import CliRunner, Result
 from calibration.base.errors import InputError
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import flag, validity
+from calibration.charts.base import Chart
+from calibration.charts.curves import Published
 from calibration.cli import calibration
 from calibration.exports.curves import SIMULATED, files_of
 from calibration.formats.csit_page import read_published
 from calibration.formats.readings import ReadCurve, ReadCurvePoint, Reading, ReadMemoryCurves
+from calibration.judge.comparison import compare
 from calibration.measurements.memory_curves import MemoryCurvesValues
-from calibration.report.curves import reading_family
+from calibration.references.library import published
+from calibration.references.matching import normal
+from calibration.report.alone import page_alone
+from calibration.report.comparison import comparison_page
+from calibration.report.curves import compared_curves, reading_family
+from calibration.report.normal import published_curves
+from calibration.report.page_charts import Charts
 from calibration.results.model import RunDocument
+from tests.hardware import on_metal
 from tests.readings import MESS, hold, invented
-from tests.report.report_documents import run_document, store
+from tests.report.report_documents import imported, page_of, run_document, store
 
 READS = {"write_nt": 0, "1:1": 50, "2:1": 66, "3:1": 76, "reads": 100}
 """Percentages of reads under which a simulator looks for the traffic of a mix: it rounds them to even ones."""
@@ -292,6 +304,65 @@ def test_curves_are_imported_from_the_command_line(tmp_path: Path) -> None:
     lines: list[Any] = done.output.splitlines()
     assert lines[:2] == [f"{MESS.name}: mess, no title", "  memory_curves: 4 metrics by Mess"]
     assert "curves of Mess" in called("show", "t1/s1", "--results", tmp_path).output
+
+
+# Beside those of others
+
+
+PROCESSOR = "Intel(R) Xeon(R) Gold 5218 CPU @ 2.30GHz"
+
+
+def known(processor: str) -> Published:
+    """Return the published curves of a run on *processor*."""
+    return published_curves(normal(on_metal(with_curves("s1", 0, 0), processor), published()))
+
+
+def test_only_curves_of_the_same_processor_are_beside_a_run() -> None:
+    found = known(PROCESSOR)
+    assert list(found.curves) == ["Mess, EPEEC4, 0 % written", "Mess, EPEEC4, 50 % written"]
+    assert found.curves["Mess, EPEEC4, 50 % written"][-1] == (86515, 271.9)
+    assert found.source.startswith(" Grey, of the same processor: Mess, EPEEC4, 0 and 50 % written (2 sockets, ")
+    assert "https://github.com/bsc-mem/Mess-Results, 2026-02-24)" in found.source
+    for other in ("Intel(R) Xeon(R) Gold 5218R CPU @ 2.10GHz", "Intel(R) Xeon(R) Gold 6252N CPU @ 2.30GHz"):
+        assert known(other) == Published()
+    guest = with_curves("s1", 0, 0)
+    assert published_curves(normal(guest, published())) == Published()
+
+
+def series(chart: Chart) -> set[str]:
+    """Return the names of the curves in *chart*."""
+    return set(re.findall(r'"s": "([^"]*)"', json.dumps(chart.spec)))
+
+
+def test_the_chart_of_a_run_has_the_published_curves_and_their_source() -> None:
+    document = on_metal(with_curves("s1", 0, 0), PROCESSOR)
+    (chart,) = Charts(document, known(PROCESSOR)).drawn("memory_curves")
+    (alone,) = Charts(document).drawn("memory_curves")
+    assert series(chart) - series(alone) == set(known(PROCESSOR).curves)
+    assert chart.caption == alone.caption + known(PROCESSOR).source
+    assert "Mess-Results" in page_of(document).text
+
+
+def test_memory_of_others_has_no_published_curves_beside_it() -> None:
+    """They are of own memory."""
+    document = on_metal(with_curves("s1", 0, 0), PROCESSOR)
+    *_, curves = document.measurements
+    remote = curves.model_copy(update={"values": curves.values.model_copy(update={"relation": "remote"})})
+    (chart,) = Charts(document.model_copy(update={"measurements": (remote,)}), known(PROCESSOR)).drawn("memory_curves")
+    assert not series(chart) & set(known(PROCESSOR).curves)
+    assert "Grey" not in chart.caption
+
+
+def test_curves_of_two_runs_are_compared_beside_those_published() -> None:
+    first, second = on_metal(with_curves("s1", 0, 0), PROCESSOR), imported(MESS.read_bytes(), MESS.name)
+    chart = compared_curves(first, second)
+    assert chart is not None
+    assert series(chart) >= {"3:1, 25 % written", "33 % written", "Mess, EPEEC4, 0 % written"}
+    assert chart.caption.endswith(known(PROCESSOR).source)
+    html = page_alone(comparison_page(compare(first, second, public=True), chart))
+    assert "Mess-Results" in html
+    assert compared_curves(first, with_curves("s2", 0)) is None
+    assert compared_curves(first, with_curves("s2", 0, 0, invalid=True)) is None
 
 
 def test_many_read_curves_are_as_many_as_there_are_colours() -> None:
