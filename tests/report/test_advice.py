@@ -13,7 +13,7 @@ import pytest
 from docutils import nodes
 
 from calibration.base.validity import Validity, flag
-from calibration.context.hardware import Device, NetworkInterface, Tuned
+from calibration.context.hardware import Device, Interleaving, NetworkInterface, Tuned
 from calibration.context.model import (
     CommandLine,
     Context,
@@ -28,6 +28,7 @@ from calibration.context.model import (
 )
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.jitter import JitterValues
+from calibration.measurements.memory_tiers import MemoryTiersValues
 from calibration.measurements.node_matrix import NodeMatrixValues
 from calibration.measurements.table import TableRow
 from calibration.report.advice import RULES, Advice, advice
@@ -151,6 +152,22 @@ class Case:
 IRQ = Interrupt(irq=36, name="eth0-rx", affinity=(2,), effective=(2,), isolated_cpus=(2,))
 WATCHED = watched(interrupts={"LOC": 9})
 TICKING = watched(interrupts={"LOC": int(250 * WALL_S)})
+WEIGHTS = Interleaving(weights={0: 1, 1: 1}, automatic=None)
+
+
+def tiers(best: tuple[int, int], factor: float) -> Measurement:
+    """Return what was measured of tiers if the weights *best* move *factor* times as much as the machine's, 1:1."""
+    (item,) = recorded("memory_tiers")
+    values = item.values
+    assert isinstance(values, MemoryTiersValues)
+    now = values.table.cells("bandwidth_mb_s")["0", "1", "1:1"]
+    own = changed(
+        values.tiers[0], weights=best, bandwidth_mb_s=scaled(now, factor), machine=(1, 1), machine_mb_s=now
+    )  # fmt: skip
+    found: Measurement = changed(item, values=changed(values, tiers=(own,)))
+    return found
+
+
 STATES = (
     IdleState(name="C1", description=None, latency_us=2, residency_us=2, disabled_cpus=()),
     IdleState(name="C6", description=None, latency_us=170, residency_us=600, disabled_cpus=()),
@@ -300,6 +317,17 @@ STATIC = {
             "off": run(machine(), attempts=counted("numa_hint_faults", machine=5210)),
             "not captured": run(machine(memory__numa_balancing=None)),
             "one node": run(machine(memory__numa_balancing=1, nodes=machine().nodes[:1])),
+        },
+    ),
+    "interleave_weights": Case(
+        run(machine(interleaving=WEIGHTS), tiers((4, 1), 3.0)),
+        "over node 0 with node 1 use the weights 1:1; 4:1 move more",
+        "GB/s instead of ",
+        {
+            "within the intervals": run(machine(interleaving=WEIGHTS), tiers((4, 1), 1.01)),
+            "one tier alone is best": run(machine(interleaving=WEIGHTS), tiers((1, 0), 3.0)),
+            "no weights captured": run(machine(interleaving=None), tiers((4, 1), 3.0)),
+            "not measured": run(machine(interleaving=WEIGHTS)),
         },
     ),
     "deep_idle": Case(
@@ -696,6 +724,20 @@ def test_interrupts_that_came_are_told_from_those_that_may() -> None:
             None,
             "How often they come: /proc/interrupts was not read during this run",
         )
+
+
+def test_weights_are_those_of_each_node_and_undone_as_they_were() -> None:
+    folder = "/sys/kernel/mm/mempolicy/weighted_interleave"
+    by_hand, automatic = (
+        found(run(machine(interleaving=changed(WEIGHTS, automatic=state)), tiers((4, 1), 3.0)), "interleave_weights")
+        for state in (False, True)
+    )
+    assert by_hand
+    assert automatic
+    assert by_hand.change[:2] == (f"echo 4 > {folder}/node0", f"echo 1 > {folder}/node1")
+    assert "numactl --weighted-interleave=0-1" in by_hand.change[2]
+    assert by_hand.undo[:2] == (f"echo 1 > {folder}/node0", f"echo 1 > {folder}/node1")
+    assert automatic.undo[0] == f"for file in {folder}/*auto*; do echo true > $file; done"
 
 
 def test_numbers_and_masks_are_as_shell_and_kernel_read_them() -> None:

@@ -48,6 +48,7 @@ SMBIOS = Source(
     url="https://www.dmtf.org/standards/smbios",
 )
 NUMA = Source(title="NUMA Memory Performance", url=f"{KERNEL}admin-guide/mm/numaperf.html")
+POLICIES = Source(title="NUMA Memory Policy", url=f"{KERNEL}admin-guide/mm/numa_memory_policy.html")
 WATCHDOG = Source(title="Softlockup detector and hardlockup detector", url=f"{KERNEL}admin-guide/lockup-watchdogs.html")
 WORKQUEUE = Source(title="Workqueue", url=f"{KERNEL}core-api/workqueue.html")
 PACKETS = Source(title="Scaling in the Linux Networking Stack", url=f"{KERNEL}networking/scaling.html")
@@ -109,6 +110,14 @@ RULES: Final = (
         "hinting faults and moved pages of the whole machine during the run",
         SYSCTL_KERNEL,
         settings.numa_balancing,
+    ),
+    Rule(
+        "interleave_weights",
+        "Set the weights of interleaved memory nodes",
+        "the best weights of ``memory_tiers`` move more than the machine's, by the intervals of both",
+        "bandwidth of ``memory_tiers`` with the machine's weights, of the best",
+        POLICIES,
+        settings.interleave_weights,
     ),
     Rule(
         "deep_idle",

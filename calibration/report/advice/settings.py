@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.base import units
+from calibration.base.cpulists import format_cpulist
+from calibration.context.hardware import Interleaving
 from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.memory_tiers import BestWeights, MemoryTiersValues, weights_text
 from calibration.report.advice.commands import at_boot, boot, numbers, sysctl, write
 from calibration.report.advice.evidence import Cost, Evidence, names
 from calibration.report.advice.interruptions import SLOW_CLOCKS
@@ -17,6 +20,7 @@ THP: Final = "/sys/kernel/mm/transparent_hugepage/enabled"
 SIZED_THP: Final = "/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled"
 """The same for one size; it decides unless it is ``inherit``."""
 CLOCK: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+WEIGHTS: Final = "/sys/kernel/mm/mempolicy/weighted_interleave"
 
 DEEP_US: Final = 20
 """Exit latency of an idle state worth a change: C1 and C1E of servers take up to 15 µs, C6 and its like 40 to 800."""
@@ -252,5 +256,53 @@ def watchdog(evidence: Evidence) -> Iterator[Found]:
         off._replace(
             change=(*off.change, "# and stop profilers, such as perf"),
             undo=(off.undo[0], f"sysctl -w kernel.nmi_watchdog={before}", *off.undo[1:]),
+        ),
+    )
+
+
+def interleave_weights(evidence: Evidence) -> Iterator[Found]:
+    """Find weights of nodes that move less than others do, by more than the intervals of both."""
+    kernel = evidence.context.interleaving
+    for values in evidence.values("memory_tiers"):
+        for best in values.tiers if isinstance(values, MemoryTiersValues) else ():
+            if kernel is not None and best.machine is not None and best.machine_mb_s is not None and _better(best):
+                now, most = best.machine_mb_s, best.bandwidth_mb_s
+                yield Found(
+                    f"Programs that interleave pages over {best.tiers.words} use the weights "
+                    f"{weights_text(best.machine)}; {weights_text(best.weights)} move more",
+                    Cost(
+                        f"{units.headline(now)} instead of {units.headline(most)}",
+                        f"memory_tiers.{best.near[0]}.machine.bandwidth_mb_s",
+                        1 - now.value / most.value,
+                    ),
+                    _weights(best, kernel),
+                )
+
+
+def _better(best: BestWeights) -> bool:
+    """Return whether each node has a weight, and these move more than the machine's, by the intervals of both."""
+    now = best.machine_mb_s and best.machine_mb_s.interval
+    most = best.bandwidth_mb_s.interval
+    return all(best.weights) and bool(now and most and most[0] > now[1])
+
+
+def _weights(best: BestWeights, kernel: Interleaving) -> Commands:
+    nodes = (*best.near, *best.far)
+    wanted = dict(zip(nodes, best.weights, strict=True))
+    file = "/etc/tmpfiles.d/calibration-interleave_weights.conf"
+    before = (
+        (f"for file in {WEIGHTS}/*auto*; do echo true > $file; done",)
+        if kernel.automatic
+        else tuple(f"echo {kernel.weights[node]} > {WEIGHTS}/node{node}" for node in nodes)
+    )
+    return Commands(
+        (
+            *(f"echo {weight} > {WEIGHTS}/node{node}" for node, weight in wanted.items()),
+            f"# start programs with: numactl --weighted-interleave={format_cpulist(nodes)}  # numactl 2.0.19",
+        ),
+        (*before, f"rm -f {file}"),
+        tuple(
+            f"echo 'w {WEIGHTS}/node{node} - - - - {weight}' {'>>' if number else '>'} {file}"
+            for number, (node, weight) in enumerate(wanted.items())
         ),
     )
