@@ -18,6 +18,12 @@ Scenario = Callable[[str, str, str, str], None]
 
 KINDS = {"latency_matrix", "bandwidth_matrix", "loaded_latency", "memory_curves", "c2c_latency"}
 
+MOVER = (
+    'nohup sh -c \'while :; do for p in $(pgrep -f "^[^ ]*/sutprobe {subcommand} "); do migratepages $p 0 1; done; '
+    "sleep 0.2; done' >/dev/null 2>&1 & echo $!"
+)
+"""Moves the pages of sutprobe from node 0 to node 1 while it measures; prints its process."""
+
 NODES = {
     "four-nodes": ("four nodes", (0, 1, 2, 3), (0, 1, 2, 3), KINDS - {"loaded_latency", "memory_curves"}),
     "memory-only": ("a memory-only node", (0,), (0, 1), KINDS | {"memory_tiers"}),
@@ -110,6 +116,36 @@ def assert_planned(directory: Path, columns: set[int]) -> None:
             assert pages["total"] == pages["checked"] == pages["on_node"], record.step.id
 
 
+def test_pages_are_spread_by_weights_and_moved_ones_leave_no_figure(
+    testbed: Testbed, lab: Lab, scenario: Scenario
+) -> None:
+    sut = testbed.sut("memory-only")
+    try:
+        document = run(testbed, lab, sut, "tiers.yml")
+        (found,) = document.measurements
+        shares = {row.weights: row.far_share for row in found.values.table.rows}
+        assert shares == pytest.approx({"1:0": 0, "3:1": 1 / 4, "1:2": 2 / 3, "0:1": 1}, abs=0.05), (
+            "one huge page of 17"
+        )
+        assert found.pages
+        assert found.pages.total == found.pages.checked == found.pages.on_node
+        (weights,) = [omitted.reason for omitted in document.not_measured if omitted.what == "Machine's weights"]
+        assert "Linux 6.9" in weights, "the image has an older kernel"
+        sut.read(MOVER.format(subcommand="bandwidth"))
+        document = run(testbed, lab, sut, "tiers.yml")
+        assert {flag.code for measurement in document.measurements for flag in measurement.validity.flags} | {
+            *refused(document).values()
+        } >= {"PLACEMENT_WRONG"}
+    finally:
+        sut.stop()
+    scenario(
+        "pages spread over two nodes by weights",
+        "none, then migratepages by root",
+        "the shares of the weights on each node",
+        "PLACEMENT_WRONG in place of the figures of moved pages",
+    )
+
+
 @pytest.fixture
 def two(testbed: Testbed) -> Sut:
     return testbed.sut("two-nodes", "two-nodes-a")
@@ -118,11 +154,7 @@ def two(testbed: Testbed) -> Sut:
 def test_pages_that_are_moved_leave_no_figure_and_a_throttled_policy_none_either(
     testbed: Testbed, lab: Lab, two: Sut, scenario: Scenario
 ) -> None:
-    mover = (
-        'nohup sh -c \'while :; do for p in $(pgrep -f "^[^ ]*/sutprobe latency "); do migratepages $p 0 1; done; '
-        "sleep 0.2; done' >/dev/null 2>&1 & echo $!"
-    )
-    process = two.read(mover).strip()
+    process = two.read(MOVER.format(subcommand="latency")).strip()
     try:
         document = run(testbed, lab, two, "moved.yml")
     finally:
