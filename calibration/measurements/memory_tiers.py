@@ -21,6 +21,7 @@ from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFF
 from calibration.measurements.platform import Setting, Shape
 from calibration.measurements.sut import HUGE_BYTES, Sut, whole_pages
 from calibration.measurements.traffic import (
+    BUFFERS,
     Memory,
     Mix,
     Part,
@@ -39,6 +40,12 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 BY_KERNEL = "kernel"
 """In place of weights: pages spread by the kernel, by its own."""
 
+BASE_BYTES = 4096
+"""What sutprobe takes sizes of arrays in."""
+
+ROOM_BYTES = 6 * BASE_BYTES
+"""Part of the pages of a buffer that its arrays leave unused, so that they can be apart; more than three need."""
+
 Weight = Annotated[int, Field(ge=1, le=32)]
 
 
@@ -53,6 +60,7 @@ class MemoryTiersSettings(TrafficSettings):
     mix: Mix = "reads"
     shape: Shape | None = None
     weights: tuple[tuple[Weight, Weight], ...] = (
+        (16, 1),
         (8, 1),
         (5, 1),
         (4, 1),
@@ -148,22 +156,22 @@ class MemoryTiers(TrafficDeclaration[MemoryTiersSettings, MemoryTiersValues]):
         kernel = sut.context.interleaving
         if kernel is None:
             yield self.not_planned("the kernel has no weights of nodes (Linux 6.9 and later have)", "Machine's weights")
-        sets = [list(groups_of(sut, tiers, settings, kernel.weights if kernel else {}).values()) for tiers in found]
-        groups = [parts for own in sets for parts in own]
-        sizes = [size for own in sets for size in [size_of(sut, own)] * len(own)]
-
-        def lack() -> set[int]:
-            runs = (Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True))
-            return sut.lacking(memory_bytes(tuple(runs)))
-
-        while max(sizes) > HUGE_BYTES and lack():
-            sizes = [whole_pages(size // 2) for size in sizes]
-        coarse = any(size < turn_bytes(parts) for parts, size in zip(groups, sizes, strict=True))
+        groups = [
+            parts
+            for tiers in found
+            for parts in groups_of(sut, tiers, settings, kernel.weights if kernel else {}).values()
+        ]
+        sizes = [[turns_bytes(part, size, settings.mix) for part, size in sized(sut, parts)] for parts in groups]
+        coarse = not fits(sut, groups, sizes, settings.mix)
+        if coarse:  # base pages have the shares of any weights, however few there are
+            sizes = [[whole_pages(size) for _, size in sized(sut, parts)] for parts in groups]
+        while max(map(max, sizes)) > HUGE_BYTES and not fits(sut, groups, sizes, settings.mix):
+            sizes = [[whole_pages(size // 2) for size in own] for own in sizes]
         yield self.traffic_step(
             f"{' and '.join(tiers.words for tiers in found)}, {units.plural(len(groups), 'group')}",
             groups,
             (settings.mix,),
-            [[size] * len(parts) for parts, size in zip(groups, sizes, strict=True)],
+            sizes,
             {
                 "delay": 0,
                 **settings.options(),
@@ -322,15 +330,25 @@ def parts_of(sut: Sut, tiers: Tiers, weights: Mapping[int, int], *, by_kernel: b
     return parts
 
 
-def turn_bytes(parts: Sequence[Part]) -> int:
-    """Return the size of the buffers of *parts* in huge pages, of which each node has one at least."""
-    spread = [[weight for _, weight in part.memory.weights] for part in parts if part.memory.weights]
-    return HUGE_BYTES * max((-(-sum(weights) // min(weights)) for weights in spread), default=1)
+def sized(sut: Sut, parts: Sequence[Part]) -> Iterator[tuple[Part, int]]:
+    """Yield each of *parts* with the least size of its buffers that is beyond the caches."""
+    return zip(parts, memory_bound_thread_bytes(sut, parts), strict=True)
 
 
-def size_of(sut: Sut, groups: Sequence[Sequence[Part]]) -> int:
-    """Return the buffer size of each thread of *groups*: beyond the caches, and with pages on each node."""
-    return whole_pages(max(max(turn_bytes(parts), *memory_bound_thread_bytes(sut, parts)) for parts in groups))
+def turns_bytes(part: Part, size_bytes: int, mix: Mix) -> int:
+    """Return the size of the arrays of *part*, at least *size_bytes*, whose huge pages are whole turns of its nodes.
+
+    A thread with less of its pages on the slower node would be ahead of the others.
+    """
+    turn = sum(weight for _, weight in part.memory.weights) or 1
+    pages = -(-(BUFFERS[mix] * size_bytes + ROOM_BYTES) // HUGE_BYTES)
+    return (-(-pages // turn) * turn * HUGE_BYTES - ROOM_BYTES) // BUFFERS[mix] // BASE_BYTES * BASE_BYTES
+
+
+def fits(sut: Sut, groups: Sequence[Sequence[Part]], sizes: Sequence[Sequence[int]], mix: Mix) -> bool:
+    """Return whether *sut* has room for buffers of these *sizes* for each part of *groups*."""
+    runs = [Run(parts, mix, own) for parts, own in zip(groups, sizes, strict=True)]
+    return not sut.lacking(memory_bytes(runs))
 
 
 def measured_tiers(points: Sequence[BandwidthPoint]) -> Tiers:

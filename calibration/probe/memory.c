@@ -140,25 +140,44 @@ static bool touch(const struct region *region, size_t from, size_t bytes, unsign
 	                 region->bytes, node, strerror(reason));
 }
 
-/* The node whose turn it is: the one that is furthest behind its weight, so that any stretch of pages has nearly its shares.
- * `behind` has a number for each node, 0 at first. */
-static size_t next_turn(const struct region *region, long *behind)
+/* For each page the place of its node: of the one that is furthest behind its weight, so that any stretch of pages has nearly
+ * its shares. */
+static unsigned *order_of(const struct region *region, size_t pages)
 {
-	size_t chosen = 0;
-	long turn = 0;
-	for (size_t i = 0; i < region->nodes->count; i++) {
-		behind[i] += region->weights[i];
+	size_t count = region->nodes->count;
+	unsigned *order = allocate(pages, sizeof(*order));
+	long *behind = allocate(count, sizeof(*behind)), turn = 0;
+	for (size_t i = 0; i < count; i++)
 		turn += region->weights[i];
-		if (behind[i] > behind[chosen])
-			chosen = i;
+	for (size_t page = 0; page < region->first + pages; page++) {
+		unsigned chosen = 0;
+		for (unsigned i = 0; i < count; i++) {
+			behind[i] += region->weights[i];
+			chosen = behind[i] > behind[chosen] ? i : chosen;
+		}
+		behind[chosen] -= turn;
+		if (page >= region->first)
+			order[page - region->first] = chosen;
 	}
-	behind[chosen] -= turn;
-	return chosen;
+	free(behind);
+	return order;
+}
+
+bool region_shares(const struct region *region, uint64_t *shares)
+{
+	size_t step = region_page_bytes(region), pages = region->bytes / step;
+	if (!placed_by_hand(region))
+		return false;
+	unsigned *order = order_of(region, pages);
+	for (size_t page = 0; page < pages; page++)
+		shares[order[page]] += step / memory_base_page_bytes();
+	free(order);
+	return true;
 }
 
 /* Touches the pages of one node under a policy of the thread: one of the mapping would cut it into as many as it has pages,
  * and the kernel allows some 65530. */
-static bool touch_share(const struct region *region, size_t index, long *behind, struct error *error)
+static bool touch_share(const struct region *region, const unsigned *order, unsigned index, struct error *error)
 {
 	unsigned long mask[NODE_LIMIT / BITS] = {0};
 	unsigned node = region->nodes->cpus[index];
@@ -168,10 +187,8 @@ static bool touch_share(const struct region *region, size_t index, long *behind,
 		return error_set(error, errno == EPERM ? ERROR_NO_PERMISSION : ERROR_BIND_FAILED,
 		                 "binding to node %u: %s; choose nodes with memory that this process may use", node,
 		                 strerror(errno));
-	for (unsigned i = 0; i < region->first; i++)
-		next_turn(region, behind);
-	for (size_t at = 0; at < region->bytes; at += step)
-		if (next_turn(region, behind) == index && !touch(region, at, step, node, error))
+	for (size_t page = 0; page < region->bytes / step; page++)
+		if (order[page] == index && !touch(region, page * step, step, node, error))
 			return false;
 	return true;
 }
@@ -181,11 +198,10 @@ static bool populate(const struct region *region, struct error *error)
 	bool good = true;
 	if (!placed_by_hand(region))
 		return touch(region, 0, region->bytes, region->node, error);
-	for (size_t i = 0; good && i < region->nodes->count; i++) {
-		long *behind = allocate(region->nodes->count, sizeof(*behind));
-		good = touch_share(region, i, behind, error);
-		free(behind);
-	}
+	unsigned *order = order_of(region, region->bytes / region_page_bytes(region));
+	for (unsigned i = 0; good && i < region->nodes->count; i++)
+		good = touch_share(region, order, i, error);
+	free(order);
 	memory_keep_local();
 	return good;
 }

@@ -57,6 +57,8 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 /* The two halves of it: the nodes of one region, counted into `pages`, by any thread; the page sizes of all regions. */
 bool pages_read_nodes(struct pages *pages, const struct region *region, struct error *error);
 void pages_read_sizes(struct pages *pages, const struct region *regions, size_t count);
+/* The pages of base size that each node of a region has if the program itself spreads them; false where the kernel does. */
+bool region_shares(const struct region *region, uint64_t *shares);
 /* Whether pages counted on each of several nodes are spread as they should be: each node has its fair share by weights (NULL:
  * all alike), give or take two grains and 5 %. A grain is what comes to a node at a time, in pages of base size. */
 bool shares_fair(const uint64_t *shares, const unsigned *weights, size_t count, uint64_t grain);

@@ -39,13 +39,22 @@ bool shares_fair(const uint64_t *shares, const unsigned *weights, size_t count, 
 	return true;
 }
 
-/* The pages of base size that come to a node of a region at a time. */
-static uint64_t grain_of(const struct region *region)
+/* Whether the pages of a region on each of its nodes are what they should be: exactly, if the program has spread them. */
+static bool shares_right(const struct region *region, const uint64_t *shares)
 {
-	uint64_t most = 1;
-	for (size_t i = 0; region->by_kernel && i < region->nodes->count; i++)
+	size_t count = region_nodes(region);
+	uint64_t grain = region_page_bytes(region) / memory_base_page_bytes(), most = 1, turn = 0;
+	uint64_t *exact = allocate(count, sizeof(*exact));
+	bool known = region_shares(region, exact), right = !known || !memcmp(exact, shares, count * sizeof(*exact));
+	free(exact);
+	for (size_t i = 0; region->by_kernel && i < count; i++) {
 		most = region->weights[i] > most ? region->weights[i] : most;
-	return most * (region_page_bytes(region) / memory_base_page_bytes());
+		turn += region->weights[i];
+	}
+	/* Of the kernel's turns one at least has to be whole. */
+	return known ? right
+	             : region->bytes / region_page_bytes(region) < turn ||
+	                   shares_fair(shares, region->weights, count, most * grain);
 }
 
 /* The bytes of a region that lie in a mapping. */
@@ -122,7 +131,7 @@ static bool read_nodes(struct pages *pages, const struct region *region, uint64_
 		                 "%" PRIu64 " of %" PRIu64
 		                 " pages are not on node %u%s; free memory on the node, or stop what migrates pages",
 		                 pages->elsewhere, pages->checked, region->node, count > 1 ? " or the others given" : "");
-	if (count > 1 && !shares_fair(shares, region->weights, count, grain_of(region)))
+	if (count > 1 && !shares_right(region, shares))
 		return error_set(error, ERROR_PLACEMENT_WRONG,
 		                 "%" PRIu64 " pages in wrong shares on %zu nodes: %" PRIu64 " on node %u, %" PRIu64
 		                 " on node %u; use a larger size or --pages base, or free memory on the nodes",

@@ -10,14 +10,17 @@ from calibration.context.hardware import Interleaving
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.memory_tiers import BestWeights, MemoryTiersSettings, Tiers, tiers_of
+from calibration.measurements.memory_tiers import BestWeights, MemoryTiersSettings, Tiers, tiers_of, turns_bytes
 from calibration.measurements.sut import HUGE_BYTES, Sut
-from calibration.measurements.traffic import Memory, Part, Run, memory_bytes, read_group
+from calibration.measurements.traffic import BUFFERS, Memory, Mix, Part, Run, memory_bytes, read_group
 from calibration.profiles import load_profile
 from calibration.run.plan import make_plan
 from tests.machines import options
 from tests.unit.machines import GIB, MACHINES, MIB, machine
 from tests.unit.test_measurements import MACHINE, one, read
+
+SKEW_BYTES = 4096 + 17 * 64
+"""What arrays of a thread are apart besides their size (LOAD_ARRAY_SKEW_BYTES)."""
 
 CXL = machine(
     packages=2, nodes=2, cores=64, threads=2, node_bytes=256 * GIB, llc_bytes=256 * MIB, memory_only_bytes=(128 * GIB,)
@@ -63,13 +66,13 @@ def test_weights_are_those_of_the_settings_the_machine_and_each_tier_alone() -> 
     assert [item.reason for item in planned(near) if isinstance(item, NotPlanned)] == [
         "the kernel has no weights of nodes (Linux 6.9 and later have)"
     ]
-    swept = ["0-63@0*8,2*1", "0-63@0*5,2*1", "0-63@0*4,2*1", "0-63@0*3,2*1", "0-63@0*2,2*1", "0-63@0*3,2*2",
-             "0-63@0*1,2*1", "0-63@0*1,2*2", "0-63@0*1,2*3"]  # fmt: skip
+    pairs = ("16,1", "8,1", "5,1", "4,1", "3,1", "2,1", "3,2", "1,1", "1,2", "1,3")
+    swept = [f"0-63@0*{near},2*{far}" for near, far in (pair.split(",") for pair in pairs)]
     assert groups(near) == ["0-63@0", *swept, "0-63@2"]
     assert groups(with_weights(near, 6, 9, 2)) == ["0-63@0", *swept, "0-63@2", "0-63@0,2"], "3:1 is there already"
     assert groups(with_weights(near, 7, 9, 2)) == ["0-63@0", *swept, "0-63@2", "0-63@0*7,2*2", "0-63@0,2"]
     two = machine(packages=1, nodes=1, cores=2, node_bytes=GIB, llc_bytes=MIB, memory_only_bytes=(GIB, GIB))
-    assert groups(two)[:2] == ["0-1@0", "0-1@0*16,1*1,2*1"], "the weight of a tier is that of its nodes together"
+    assert groups(two)[:2] == ["0-1@0", "0-1@0*32,1*1,2*1"], "the weight of a tier is that of its nodes together"
     assert groups(two)[-1] == "0-1@1*1,2*1"
 
 
@@ -85,6 +88,22 @@ def test_a_step_takes_of_each_node_the_turns_that_have_begun() -> None:
     plain = Run([Part((0, 1), 0)], "reads", nine_pages)
     both = memory_bytes([plain, Run([part], "reads", nine_pages)])
     assert both == {0: 4 * 9 * HUGE_BYTES, 2: 2 * 3 * HUGE_BYTES}, "buffers that lie otherwise are others"
+
+
+@pytest.mark.parametrize("mix", ["reads", "copy", "stream_triad"])
+@pytest.mark.parametrize("weights", [((0, 16), (2, 1)), ((0, 3), (2, 2)), ((0, 2), (2, 1), (3, 1))])
+def test_buffers_have_whole_turns_of_huge_pages(mix: Mix, weights: tuple[tuple[int, int], ...]) -> None:
+    """As many pages of each node as its weight says, in every buffer, as sutprobe maps it."""
+    part = Part((0, 1), 0, Memory(0, weights))
+    turn = sum(weight for _, weight in weights)
+    for least in (1, 16 * MIB, 33 * MIB):
+        size = turns_bytes(part, least, mix)
+        assert size >= least
+        mapped = -(-BUFFERS[mix] * (size + SKEW_BYTES) // HUGE_BYTES)
+        assert mapped % turn == 0
+        assert BUFFERS[mix] * size > (mapped - turn) * HUGE_BYTES
+        taken = memory_bytes([Run([part], mix, size)])
+        assert taken == {node: 2 * mapped // turn * weight * HUGE_BYTES for node, weight in weights}
 
 
 def test_buffers_are_as_large_as_the_nodes_allow() -> None:
