@@ -32,7 +32,11 @@ USUAL: Final[dict[str, ReferenceMetric]] = {
 }
 """Rows that references are known for."""
 
-OF_ALL: Final = {"idle_latency": "Idle latency, own node", "idle_latency_remote": "Idle latency, farthest node"}
+OF_ALL: Final = {
+    "idle_latency": "Idle latency, own node",
+    "idle_latency_memory_only": "Idle latency, memory-only nodes",
+    "idle_latency_remote": "Idle latency, farthest node",
+}
 """Titles of rows that stand for many figures."""
 
 
@@ -72,7 +76,8 @@ class HeadlineRow:
 
 def headline_rows(document: RunDocument, standing: Standing, compared: Normal) -> list[HeadlineRow]:
     """Return the rows of *document*, at most twelve, in the order of the quantities."""
-    groups = grouped((row_key(item.quantity), item) for item in document.record)
+    context = None if document.context is None else document.context.parsed
+    groups = grouped((row_key(item.quantity, context), item) for item in document.record)
     ordered = sorted(groups.items(), key=lambda pair: (QUANTITIES.index(pair[1][0].family), pair[0]))
     rows = [_row(key, items, standing, compared, document) for key, items in ordered]
     return rows[:MAX_ROWS]
@@ -111,11 +116,15 @@ def _checks(found: Sequence[Repeat]) -> str:
     return f"{text}, {failed} failed" if failed else text
 
 
-def row_key(quantity: str) -> str:
-    """Return the row of a figure of *quantity*: those that differ only in their place share one."""
+def row_key(quantity: str, context: Context | None = None) -> str:
+    """Return the row of a figure of *quantity*: those that differ only in their place share one.
+
+    Nodes without CPUs in the *context* have their own: their memory is of another kind.
+    """
     family = quantity.partition(".")[0]
-    if family == "idle_latency":
-        return "idle_latency" if is_local(quantity) else "idle_latency_remote"
+    if family == "idle_latency" and not is_local(quantity):
+        memory_only = map(str, context.memory_only_nodes if context else ())
+        return f"{family}_memory_only" if quantity.rpartition(".")[2] in memory_only else f"{family}_remote"
     return quantity if family == "cache_latency" else family
 
 

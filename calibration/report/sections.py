@@ -13,7 +13,7 @@ from calibration.measurements.base import Metric
 from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
-from calibration.report.headlines import is_local, peaks_of, repeats
+from calibration.report.headlines import is_local, peaks_of, repeats, row_key
 from calibration.report.story import trust_word
 from calibration.results.model import Measurement, RecordMetric, RunDocument
 
@@ -116,18 +116,17 @@ def _with_half_width(metric: Metric) -> str:
     return " ".join(filter(None, (units.headline(metric), units.plus_minus(metric))))
 
 
+BEYOND: Final = {"idle_latency_remote": "remote", "idle_latency_memory_only": "memory-only nodes"}
+"""What the sentence on latencies calls the rows of other nodes."""
+
+
 def latency(facts: Facts) -> Iterator[str]:
     """Yield the memory latency, idle and under load."""
     idle = facts.record("idle_latency")
     local = [item for item in idle if is_local(item.quantity)]
     if local:
-        memory_only = set(map(str, facts.context.memory_only_nodes)) if facts.context else set[str]()
-        others = grouped(
-            ("memory-only nodes" if figure.quantity.rpartition(".")[2] in memory_only else "remote", figure.metric)
-            for figure in idle
-            if figure not in local
-        )
-        beyond = "".join(f", {where} {_range(found)}" for where, found in sorted(others.items(), reverse=True))
+        others = grouped((row_key(figure.quantity, facts.context), figure.metric) for figure in idle)
+        beyond = "".join(f", {words} {_range(others[row])}" for row, words in BEYOND.items() if row in others)
         yield f"Local memory latency {_range([figure.metric for figure in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
         slowest = max(loaded, key=lambda figure: figure.metric.value)

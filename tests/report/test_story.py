@@ -207,6 +207,9 @@ def test_memory_only_nodes_are_not_remote(document: RunDocument) -> None:
     assert "Local memory latency 151 to 155 ns, remote 212 to 338 ns." in page_of(four).text
     parsed = four.context.parsed.model_copy(update={"memory_only_nodes": (2, 3)})
     named = four.model_copy(update={"context": four.context.model_copy(update={"parsed": parsed})})
+    far, beside = rows(named)["idle-latency-remote"], rows(named)["idle-latency-memory-only"]
+    assert (far.title, far.note) == ("Idle latency, farthest node", "6 pairs of nodes: 212 ns to 338 ns")
+    assert (beside.title, beside.note) == ("Idle latency, memory-only nodes", "6 pairs of nodes: 214 ns to 333 ns")
     text = page_of(named).text
     assert "Local memory latency 151 to 155 ns, remote 212 to 338 ns, memory-only nodes 214 to 333 ns." in text
 
