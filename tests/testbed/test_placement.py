@@ -17,8 +17,8 @@ PROFILES = Path(__file__).parent / "profiles"
 Scenario = Callable[[str, str, str, str], None]
 
 KINDS = {
-    "latency_matrix", "bandwidth_matrix", "loaded_latency", "memory_curves", "c2c_latency", "latency_ladder", "load_tail",
-    "memory_parallelism", "peak_injection_bandwidth", "random_bandwidth",
+    "latency_matrix", "bandwidth_matrix", "loaded_latency", "memory_curves", "c2c_latency", "latency_ladder",
+    "load_tail", "memory_parallelism", "peak_injection_bandwidth", "random_bandwidth",
 }  # fmt: skip
 
 MOVER = (
