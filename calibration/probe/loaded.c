@@ -80,9 +80,10 @@ static const struct option table[] = {
 	                         "the first CPU that loads"),
 	OPTION_ROW_OPTIONAL_LIST("--mix-delay", &options.mix_delays, "D[,D...]", 0, DELAY_MAX,
 	                         "in place of --delay: delays of each mix, as many for each, in the order of --mix"),
-	OPTION_ROW_FLAG("--choose", &options.choose,
-	                "measure nothing, but choose the delays for --delay of another command, --mix-delay for several mixes: "
-	                "those of --delay or --delay-ns, then of --share-percent"),
+	OPTION_ROW_FLAG(
+		"--choose", &options.choose,
+		"measure nothing, but choose the delays for --delay of another command, --mix-delay for several mixes: "
+		"those of --delay or --delay-ns, then of --share-percent"),
 	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
 	                         "with --choose: search delays at which the load moves so many percent of what it moves "
 	                         "without delay"),
@@ -476,7 +477,8 @@ static bool set_delays(size_t k, struct error *error)
 	traffic->delays = allocate(sweep.delays, sizeof(uint64_t));
 	if (options.delays_ns.count)
 		return delays_from_ns(traffic, error);
-	const uint64_t *values = options.delays.count ? options.delays.values : options.mix_delays.values + k * sweep.delays;
+	const uint64_t *values =
+		options.delays.count ? options.delays.values : options.mix_delays.values + k * sweep.delays;
 	memcpy(traffic->delays, values, sweep.delays * sizeof(uint64_t));
 	return true;
 }
@@ -767,8 +769,8 @@ static bool find_shares(struct traffic *traffic, struct error *error)
 	traffic->search.context = traffic;
 	for (unsigned pass = 1; pass <= options.share_passes; pass++)
 		for (size_t i = 0; i < options.share_percents.count; i++)
-			if (!shares_find(&traffic->search, (double)options.share_percents.values[i] / 100, pass,
-			                 &traffic->found[i], error))
+			if (!shares_find(&traffic->search, (double)options.share_percents.values[i] / 100, pass, &traffic->found[i],
+			                 error))
 				return false;
 	return true;
 }
