@@ -15,7 +15,7 @@
 #include "option_rows.h"
 #include "place.h"
 #include "pmu.h"
-#include "progress.h"
+#include "probe.h"
 #include "random.h"
 #include "shares.h"
 #include "statistics.h"
@@ -38,11 +38,6 @@
 #define LOOK_WINDOWS 20u
 #define LOOK_WINDOW_S 0.002
 #define LOOK_SETTLE_S 0.01
-/* 1024 hops are some 0.1 ms idle and 1 ms under the heaviest load: short against a window, long against a clock read. */
-#define CHUNK_HOPS 1024u
-/* Entries every 10 us at most are fine enough for windows of milliseconds; a chain in memory makes a tenth of these. */
-#define LOG_PER_SECOND 100000
-#define LOG_EXTRA 4096
 
 static struct {
 	struct word_list probes;
@@ -124,136 +119,6 @@ static const struct option table[] = {
 	                   " are counted in the probes' threads, others in the load's"),
 	OPTIONS_BACKGROUND,
 };
-
-/* A latency probe beside the load: one thread walks a chain and logs how far it is, until told to stop. */
-struct probe {
-	struct worker worker;
-	/* to be set before probe_open */
-	unsigned cpu, node;
-	struct chain chain;
-	enum page_kind page_kind;
-	struct page_choice chosen;
-	struct pmu *pmu; /* events of probes to count, or NULL, and which of its threads this one is */
-	size_t pmu_thread;
-	/* state */
-	struct region region;
-	struct pages pages;
-	struct progress log;
-	_Atomic bool stop;
-	_Atomic uint64_t started;
-	struct stretch stretch;
-};
-
-static size_t log_capacity(double seconds)
-{
-	return (size_t)(seconds * LOG_PER_SECOND) + LOG_EXTRA;
-}
-
-/* What probe_open and runs of so many seconds take, of a probe that is set but for its seed. */
-static void probe_demand(const struct probe *probe, double seconds, struct demand *demand)
-{
-	const struct chain *chain = &probe->chain;
-	demand_threads(demand, 1);
-	demand_regions(demand, chain->size_bytes, 1, probe->node);
-	demand_other(demand, log_capacity(seconds) * sizeof(struct log_entry), 1);
-	demand_other(demand,
-	             chain_building_bytes(chain->size_bytes, chain->stride_bytes, chain->order, chain->window_bytes), 1);
-}
-
-static void probe_map(struct worker *worker)
-{
-	struct probe *probe = worker->context;
-	struct error *error = &worker->error;
-	corefreq_settle();
-	if (!region_map(&probe->region, probe->chain.size_bytes, probe->node, probe->chosen, error))
-		return;
-	probe->chain.base = probe->region.start;
-	if (chain_build(&probe->chain, error) && pages_read_back(&probe->pages, &probe->region, 1, probe->page_kind, error))
-		pmu_open_thread(probe->pmu, probe->pmu_thread, PMU_OF_PROBES);
-}
-
-static void probe_walk(struct probe *probe)
-{
-	struct progress *log = &probe->log;
-	uint64_t hops = 0, now = clock_start(), logged = now;
-	/* A chain in a cache is walked faster than the log has room for: it is entered no more often than that. */
-	const uint64_t spacing = (uint64_t)(clock_now_used.hz / LOG_PER_SECOND);
-	log->entries[0] = (struct log_entry){now, 0};
-	log->count = 1;
-	atomic_store_explicit(&probe->started, now, memory_order_release);
-	/* As the load's threads do: the last entry is beyond the end. */
-	for (bool ending = false; !ending && log->count < log->capacity;) {
-		ending = atomic_load_explicit(&probe->stop, memory_order_relaxed);
-		chain_walk(&probe->chain, CHUNK_HOPS / 64);
-		hops += CHUNK_HOPS;
-		now = clock_stop();
-		if (!ending && now - logged < spacing)
-			continue;
-		log->entries[log->count++] = (struct log_entry){now, hops};
-		logged = now;
-	}
-}
-
-static void probe_run(struct worker *worker)
-{
-	struct probe *probe = worker->context;
-	stretch_begin(&probe->stretch);
-	probe_walk(probe);
-	stretch_end(&probe->stretch, probe->cpu);
-}
-
-static void probe_check(struct worker *worker)
-{
-	const struct probe *probe = worker->context;
-	struct pages again;
-	(void)pages_read_back(&again, &probe->region, 1, probe->page_kind, &worker->error);
-}
-
-static void probe_free(struct probe *probe, struct error *error)
-{
-	worker_join(&probe->worker);
-	region_unmap(&probe->region);
-	free(probe->log.entries);
-	probe->log = (struct progress){0};
-	error_take(error, &probe->worker.error);
-}
-
-static bool probe_open(struct probe *probe, struct error *error)
-{
-	if (!worker_start(&probe->worker, probe->cpu, NULL, probe, error))
-		return false;
-	if (worker_wait(&probe->worker) && worker_do(&probe->worker, probe_map))
-		return true;
-	probe_free(probe, error);
-	return false;
-}
-
-/* Returns when the probe walks; it does until probe_end, for so many seconds at most. */
-static void probe_begin(struct probe *probe, double seconds)
-{
-	progress_reserve(&probe->log, log_capacity(seconds));
-	atomic_store(&probe->stop, false);
-	atomic_store(&probe->started, 0);
-	worker_begin(&probe->worker, probe_run);
-	while (!atomic_load_explicit(&probe->started, memory_order_acquire))
-		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-}
-
-static bool probe_end(struct probe *probe, struct error *error)
-{
-	atomic_store(&probe->stop, true);
-	worker_wait(&probe->worker);
-	if (probe->log.count == probe->log.capacity)
-		return error_set(error, ERROR_INTERNAL, "a probe logged more than %zu chunks", probe->log.capacity);
-	return error_take(error, &probe->worker.error);
-}
-
-static void probe_close(struct probe *probe, struct error *error)
-{
-	mappings_forget();
-	worker_do(&probe->worker, probe_check);
-	probe_free(probe, error);
-}
 
 struct probe_windows {
 	double *ticks; /* per hop, one per window */
@@ -580,22 +445,6 @@ static bool open_probes(struct error *error)
 	return true;
 }
 
-/* Ticks per hop in each window. False when the probe made no hop in one, which no latency can explain. */
-static bool cut_windows(const struct probe *probe, uint64_t begin, double window_ticks, double *ticks,
-                        double *hops_per_tick)
-{
-	double last = progress_at(&probe->log, begin), first = last;
-	for (uint64_t i = 0; i < common.windows; i++) {
-		double next = progress_at(&probe->log, begin + (uint64_t)(window_ticks * (double)(i + 1)));
-		if (next <= last)
-			return false;
-		ticks[i] = window_ticks / (next - last);
-		last = next;
-	}
-	*hops_per_tick = (last - first) / (window_ticks * (double)common.windows);
-	return true;
-}
-
 static bool no_progress(const struct probe *probe, struct error *error)
 {
 	return error_set(error, ERROR_CHECK_FAILED,
@@ -626,8 +475,8 @@ static bool measure_zero(enum moment moment, struct error *error)
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct zero_load *zero = &sweep.zero[i];
 		uint64_t begin = sweep.probes[i].started + (uint64_t)(ZERO_SETTLE_S * clock_now_used.hz);
-		if (!cut_windows(&sweep.probes[i], begin, common.window_s * clock_now_used.hz,
-		                 zero->ticks[moment] + zero->count[moment], &ignored))
+		if (!probe_cut_windows(&sweep.probes[i], begin, common.window_s * clock_now_used.hz, common.windows,
+		                       zero->ticks[moment] + zero->count[moment], &ignored))
 			return no_progress(&sweep.probes[i], error);
 		zero->count[moment] += common.windows;
 	}
@@ -673,7 +522,7 @@ static bool keep_probe(const struct probe *probe, struct probe_windows *windows,
 	windows->ticks = allocate(common.windows, sizeof(double));
 	if (probe->started > begin || log->entries[log->count - 1].ticks < end ||
 	    (double)progress_step(log) > window_ticks ||
-	    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
+	    !probe_cut_windows(probe, begin, window_ticks, common.windows, windows->ticks, &windows->hops_per_tick))
 		return no_progress(probe, error);
 	stretch_add(&evidence->threads, &probe->stretch);
 	return true;
