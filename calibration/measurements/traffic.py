@@ -347,9 +347,17 @@ def all_cores(sut: Sut) -> list[Part]:
 
 
 def on_memory_only(sut: Sut, parts: Sequence[Part]) -> list[Part]:
-    """Return *parts* on the nearest memory-only nodes; empty without such nodes, or if they are there already."""
-    nodes = sut.memory_only_nodes
-    found = [Part(part.cpus, sut.nearest(sut.node_of(part.cpus[0]), nodes)) for part in parts] if nodes else []
+    """Return *parts* on the nearest memory-only nodes; empty without such nodes, or if they are there already.
+
+    CPUs with several equally near ones use them in turn.
+    """
+    found = []
+    for part in parts:
+        by_distance = grouped(
+            (sut.distance(sut.node_of(part.cpus[0]), node) or 0, node) for node in sut.memory_only_nodes
+        )
+        near = by_distance[min(by_distance)] if by_distance else []
+        found += [Part(cpus, node) for turn, node in enumerate(near) if (cpus := part.cpus[turn :: len(near)])]
     return [] if found == list(parts) else found
 
 

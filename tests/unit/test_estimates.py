@@ -88,7 +88,7 @@ OF_SENTINELS = {
     "jitter": {"executions", "gap_s", "isolated", "housekeeping"},
     "core_frequency": {"alone_cores"},
     "idle_latency": {"more_rounds", "counters"},
-    "peak_injection_bandwidth": {"mixes", "plain_mixes", "counters"},
+    "peak_injection_bandwidth": {"mixes", "plain_mixes", "memory_only_mixes", "counters"},
 }
 """What is asked for less of than at night; all else decides a value."""
 
