@@ -41,10 +41,10 @@ saturated or not. They come from all last-level caches alike."""
 
 Scope = Literal["node", "machine"]
 
-Order = Literal["fill", "spread"]
+Order = Literal["fill", "spread", "memory_only"]
 
 ORDERS: dict[Order, str] = {"fill": "node after node", "spread": "spread over the nodes"}
-"""Descriptions of the orders in which threads are added."""
+"""Descriptions of the orders in which threads are added to their own memory."""
 
 
 class ScalingSettings(TrafficSettings):
@@ -73,6 +73,7 @@ class Saturation(Model):
 class BandwidthScalingValues(GridValues):
     """The curve of one order: ``fill`` uses the cores of one node before those of the next, ``spread`` alternates.
 
+    ``memory_only`` uses those of the first node, with the memory of a node without CPUs.
     Bandwidth of ``threads`` CPUs on ``cores`` cores of ``nodes`` is in MB/s by the rule for memory's bytes,
     ``per_thread_mb_s`` that divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are those of single threads,
     mean over the windows.
@@ -100,6 +101,16 @@ class BandwidthScalingValues(GridValues):
         **dict.fromkeys(("per_thread_mb_s", "slowest_mb_s", "fastest_mb_s"), float),
     }
 
+    @property
+    def variant(self) -> str:
+        """What distinguishes the names of its metrics: the order, or the memory-only node."""
+        return f"node{self.points[0].nodes[0]}" if self.order == "memory_only" else self.order
+
+    @property
+    def words(self) -> str:
+        """The same for readers."""
+        return ORDERS.get(self.order) or f"memory of node {self.points[0].nodes[0]}"
+
 
 class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValues]):
     """The same traffic by more and more CPUs: one per core first, then the cores' other threads."""
@@ -112,20 +123,29 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             "bandwidth of so many threads, which fill node after node or are spread over the nodes",
             "mixed_bandwidth",
         ),
-        fraction(
-            "bandwidth_scaling.{order:fill|spread}.{part:node|machine}.fewer_share",
-            "share of its cores' bandwidth that a node or the machine reaches with an eighth of the cores idle: near "
-            "100 % if memory is the limit",
+        bandwidth(
+            "bandwidth_scaling.node{memory_node}.{threads}.bandwidth_mb_s",
+            "bandwidth of so many threads of the first node from a memory-only node",
             "mixed_bandwidth",
-            better="higher",
-            tolerance=BANDWIDTH_REPEATS,
-            depends=MEMORY_TRAFFIC,
+        ),
+        *(
+            fraction(
+                f"bandwidth_scaling.{variant}.{{part:node|machine}}.fewer_share",
+                "share of its cores' bandwidth that a node or the machine reaches with an eighth of the cores idle: "
+                "near 100 % if memory is the limit",
+                "mixed_bandwidth",
+                better="higher",
+                tolerance=BANDWIDTH_REPEATS,
+                depends=MEMORY_TRAFFIC,
+            )
+            for variant in ("{order:fill|spread}", "node{memory_node}")
         ),
     )
 
     def steps(self, sut: Sut, settings: ScalingSettings) -> Iterator[Planned]:
         """Yield one step for the threads of all orders, on the same buffers; CPUs that two orders share run once.
 
+        And one for each memory-only node beside the first.
         If the profile has no shape, traffic uses the one kept for the platform and the mix.
         """
         orders: Sequence[Order] = tuple(ORDERS) if len(sut.cpu_nodes) > 1 else ("fill",)
@@ -144,10 +164,26 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             cost=settings.cost_s,
             repeated=settings,
         )
+        for node in sut.memory_only_beside(sut.cpu_nodes[0]):
+            groups = [[Part(tuple(sorted(cpus)), node)] for cpus in cpus_by_count(sut, "memory_only")]
+            yield self.traffic_step(
+                f"memory of node {node}, {units.plural(len(groups), 'group')}",
+                groups,
+                (settings.mix,),
+                shared_buffer_bytes(sut, groups, (settings.mix,)),
+                {"delay": 0, **settings.options(), **shape},
+                cost=settings.cost_s,
+                repeated=settings,
+                suffix=f"-node{node}",
+            )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:
         """Yield the curve of each order; a number of threads without a value is listed as missing."""
-        points = {frozenset(point.cpus): point for point in read_result(document, BandwidthResult).points}
+        found = read_result(document, BandwidthResult).points
+        if found[0].nodes[0] != sut.home(sut.node_of(found[0].cpus[0])):
+            yield self.curve(document, found, step.target_half_width, sut, "memory_only")
+            return
+        points = {frozenset(point.cpus): point for point in found}
         fill, spread = ([frozenset(cpus) for cpus in cpus_by_count(sut, order)] for order in ORDERS)
         only_spread = set(spread) - set(fill) if points.keys() >= set(spread) else set()
         filling = [point for cpus, point in points.items() if cpus not in only_spread]
@@ -178,7 +214,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         enough_mb_s = SATURATED_FRACTION * best.bandwidth_mb_s.value
         measured = {f"{point.threads} threads": mix for point, mix in found}
         return Parsed(
-            suffix="" if order == "fill" else f"-{order}",
+            suffix=f"-{order}" if order == "spread" else "",
             values=BandwidthScalingValues(
                 order=order,
                 mix=points[0].mix,
@@ -209,7 +245,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             self.kind,
             run.of(self.kind),
             curves_of(
-                (f"{values.mix}, {ORDERS[values.order]}", (float(point.threads), point.bandwidth_mb_s))
+                (f"{values.mix}, {values.words}", (float(point.threads), point.bandwidth_mb_s))
                 for values in found
                 for point in values.points
             ),
@@ -229,22 +265,24 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
 
     def metrics(self, values: BandwidthScalingValues) -> Iterator[Metric]:
         """Yield the bandwidth of each number of threads."""
-        how = "" if values.order == "fill" else ", spread over the nodes"
+        how = "" if values.order == "fill" else f", {values.words}"
         for point in values.points:
             title = f"Bandwidth of {units.plural(point.threads, 'thread')}, {values.mix}{how}"
-            yield self.metric(f"{values.order}.{point.threads}.bandwidth_mb_s", title, point.bandwidth_mb_s)
+            yield self.metric(f"{values.variant}.{point.threads}.bandwidth_mb_s", title, point.bandwidth_mb_s)
         for item in values.saturation:
             title = f"Share of its bandwidth with {units.plural(item.fewer_threads, 'thread')}, the {item.scope}{how}"
-            yield self.metric(f"{values.order}.{item.scope}.fewer_share", title, item.fewer_share)
+            yield self.metric(f"{values.variant}.{item.scope}.fewer_share", title, item.fewer_share)
 
 
 def cpus_in_order(sut: Sut, order: Order) -> list[int]:
     """Return all CPUs in the order in which threads are added: the first thread of every core, then the others.
 
-    ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn. Within a node, CPUs
-    come from its last-level caches in turn: a core complex may move less than its share of the node's memory.
+    ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn, ``memory_only`` has
+    those of the first node. Within a node, CPUs come from its last-level caches in turn: a core complex may move less
+    than its share of the node's memory.
     """
-    firsts = {node: sut.balanced(sut.one_per_core(sut.cpus_of(node))) for node in sut.cpu_nodes}
+    nodes = sut.cpu_nodes[:1] if order == "memory_only" else sut.cpu_nodes
+    firsts = {node: sut.balanced(sut.one_per_core(sut.cpus_of(node))) for node in nodes}
     others = {node: sut.balanced(set(sut.cpus_of(node)) - set(cpus)) for node, cpus in firsts.items()}
     found: list[int] = []
     for by_node in (firsts, others):
@@ -273,8 +311,10 @@ def cpus_by_count(sut: Sut, order: Order) -> list[list[int]]:
 def whole_counts(sut: Sut, order: Order) -> dict[Scope, int]:
     """Return the numbers of threads that have every core of the first node, if nodes are filled, and of the machine."""
     cores = {node: len(sut.one_per_core(sut.cpus_of(node))) for node in sut.cpu_nodes}
-    node: dict[Scope, int] = {"node": cores[sut.cpu_nodes[0]]} if order == "fill" and len(cores) > 1 else {}
-    return {**node, "machine": sum(cores.values())}
+    first: dict[Scope, int] = {"node": cores[sut.cpu_nodes[0]]}
+    if order == "memory_only":
+        return first
+    return {**(first if order == "fill" and len(cores) > 1 else {}), "machine": sum(cores.values())}
 
 
 def fewer_threads(whole: int) -> int:

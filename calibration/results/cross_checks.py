@@ -185,6 +185,8 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
             yield check("part", max(cells, key=lambda side: (side.decides, side.value.low)), whole.side)
     for measurement, scaling in _of(measurements, BandwidthScalingValues):
         one = scaling.points[0]
+        if scaling.order == "memory_only":  # the whole is of other memory
+            continue
         if one.threads == 1 < scaling.points[-1].threads and (whole := wholes.get(scaling.mix)) is not None:
             name = f"bandwidth_scaling.{scaling.order}.1.bandwidth_mb_s"
             yield check("part", _side(measurement, name, one.bandwidth_mb_s), whole.side)
@@ -317,7 +319,7 @@ def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, S
                 yield _access(MIX, groups[row, column], matrix.setting), side
     for measurement, scaling in _of(measurements, BandwidthScalingValues):
         for point in scaling.points:
-            name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
+            name = f"bandwidth_scaling.{scaling.variant}.{point.threads}.bandwidth_mb_s"
             yield _access(scaling.mix, point.group, point.setting), _side(measurement, name, point.bandwidth_mb_s)
     for measurement, ladder in _of(measurements, BandwidthLadderValues):
         for rung, side in _in_memory(measurement, ladder):

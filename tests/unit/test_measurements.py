@@ -94,6 +94,7 @@ MEMORY_ONLY = captured("x86_64-memory-only-node")
 """A machine whose node 2 has no CPUs."""
 
 MEMORY_ONLY_STEPS = {
+    "bandwidth_scaling-node2": "bandwidth_scaling.node2.1.bandwidth_mb_s",
     "latency_ladder-node2": "latency_ladder.node2.latency_ns",
     "load_tail-node2": "load_tail.node2.p50.latency_ns",
     "peak_injection_bandwidth-memory-only": "peak_injection_bandwidth.memory_only.reads.bandwidth_mb_s",
@@ -177,7 +178,7 @@ def test_every_row_has_a_metric() -> None:
             names += [metric.name for metric in declaration(measurement.values.kind).metrics(measurement.values)]
     peak, random = (on_memory_only(name) for name in list(MEMORY_ONLY_STEPS)[-2:])
     random = declaration("random_bandwidth").completed(random, {"peak": peak})
-    for values in (on_memory_only("load_tail-node2"), peak, random):
+    for values in (on_memory_only("load_tail-node2"), on_memory_only("bandwidth_scaling-node2"), peak, random):
         names += [metric.name for metric in declaration(values.kind).metrics(values)]
     made = {row_of(name) for name in names}
     assert UNDECLARED not in made
@@ -1081,7 +1082,8 @@ def test_scaling_by_number_of_threads() -> None:
     assert found.enough_threads == 1
     assert (found.points[1].slowest_mb_s, found.points[1].fastest_mb_s) == (350.0, 600.0)
     kind = declaration("bandwidth_scaling")
-    metrics = [item for order in ("fill", "spread") for item in kind.metrics(found.model_copy(update={"order": order}))]
+    orders = ("fill", "spread", "memory_only")
+    metrics = [item for order in orders for item in kind.metrics(found.model_copy(update={"order": order}))]
     assert len({item.title for item in metrics}) == len({item.name for item in metrics}) == len(metrics)
 
 

@@ -24,7 +24,7 @@ from calibration.measurements.neighbourhood import Neighbourhood
 from calibration.measurements.plan import Plan
 from calibration.measurements.platform import platform_of
 from calibration.measurements.sut import Sut, machine_flags, memory_bound_bytes, side_cache_flags
-from calibration.measurements.traffic import Part, all_cpus, buffer_bytes, read_group
+from calibration.measurements.traffic import Part, all_cores, all_cpus, buffer_bytes, on_memory_only, read_group
 from calibration.profiles import load_profile
 from calibration.report.page import render
 from calibration.report.rst import to_rst
@@ -305,7 +305,7 @@ def test_fast_memory_without_cpus_is_a_column_near_its_package() -> None:
 
 
 THERE = {
-    "latency_ladder", "load_tail", "memory_parallelism", "latency_matrix", "bandwidth_matrix",
+    "latency_ladder", "load_tail", "memory_parallelism", "latency_matrix", "bandwidth_matrix", "bandwidth_scaling",
     "peak_injection_bandwidth", "random_bandwidth",
 }  # fmt: skip
 """Kinds that measure memory-only nodes."""
@@ -350,6 +350,24 @@ def test_a_memory_only_node_belongs_to_the_nearest_cpus() -> None:
     assert Sut(plain_of(unknown)).memory_only_beside(0) == []
 
 
+def test_cpus_use_the_nearest_memory_only_nodes_in_turn() -> None:
+    used = {}
+    for shape, (fields, distances, sizes) in SHAPES.items():
+        sut = Sut(machine(**fields, memory_only_bytes=sizes).model_copy(update={"distances": distances}))
+        used[shape] = [str(part) for part in on_memory_only(sut, all_cores(sut))]
+    assert used == {
+        "CXL": ["0-7@2", "8-15@3"],
+        "HBM beside DDR": ["0-7@2", "8-15@3"],
+        "one node for both sockets": ["0-7@2", "8-15@2"],
+        "two kinds": ["0-7@1"],
+    }
+    equal = Sut(sut.context.model_copy(update={"distances": None}))
+    assert [str(part) for part in on_memory_only(equal, all_cores(equal))] == ["0,3,6@1", "1,4,7@2", "2,5@3"]
+    without = Sut(machine(**TWO))
+    assert on_memory_only(without, all_cores(without)) == []
+    assert on_memory_only(sut, on_memory_only(sut, all_cores(sut))) == []
+
+
 def plain_of(context: Context) -> Context:
     """Return *context* whose memory-only nodes the login may not use."""
     confinement = context.confinement.model_copy(update={"memory_nodes": (0,)})
@@ -379,6 +397,7 @@ def test_the_page_has_memory_only_nodes_beside_the_others(tmp_path: Path) -> Non
     text = to_rst(render(open_run(next(tmp_path.rglob(RUN)))).blocks)
     for words in (
         "memory-only nodes 1", "The best mix on memory-only nodes", "At random, all CPUs read from memory-only nodes",
-        "Single loads, 50 %, node 2", "Latency against working-set size in a memory-only node", "memory of node 2",
+        "Single loads, 50 %, node 2", "Bandwidth of 2 threads, reads, memory of node 2",
+        "Latency against working-set size in a memory-only node", "memory of node 2",
     ):  # fmt: skip
         assert words in text
