@@ -19,6 +19,7 @@ Scenario = Callable[[str, str, str, str], None]
 KINDS = {
     "latency_matrix", "bandwidth_matrix", "loaded_latency", "memory_curves", "c2c_latency", "latency_ladder",
     "load_tail", "memory_parallelism", "peak_injection_bandwidth", "random_bandwidth",
+    "bandwidth_scaling",
 }  # fmt: skip
 
 MOVER = (
@@ -87,7 +88,7 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
             assert values.table.grid(values.drawn[0])[:2] == (rows, columns), kind
         assert all(row.latency_ns is not None for row in by_kind["latency_matrix"].values.table.rows)
         there = {found.id for found in document.measurements if re.search("-node1$|-memory-only$", found.id)}
-        assert len(there) == (4 if shape == "memory-only" else 0)
+        assert len(there) == (5 if shape == "memory-only" else 0)
         for measurement in document.measurements:
             proof = measurement.pages
             assert proof is not None, measurement.kind
