@@ -77,6 +77,8 @@ def _value(row: dict[str, str], name: str, number: int) -> float:
 
 
 def _curve(reads: int, points: Sequence[ReadCurvePoint]) -> ReadCurve:
-    if any(after.bandwidth_mb_s < before.bandwidth_mb_s for before, after in pairwise(points)):
-        raise InputError(f"the bandwidths of the curve of {reads} % reads do not increase")
-    return ReadCurve(reads_percent=reads, points=tuple(points))
+    """Return the curve of *points*, which are in the order of their load, rising or falling."""
+    for ordered in (points, points[::-1]):
+        if all(before.bandwidth_mb_s <= after.bandwidth_mb_s for before, after in pairwise(ordered)):
+            return ReadCurve(reads_percent=reads, points=tuple(ordered))
+    raise InputError(f"the bandwidths of the curve of {reads} % reads are in no order")

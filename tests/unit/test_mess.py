@@ -263,9 +263,11 @@ def test_curves_of_mess_are_read() -> None:
     }
 
 
-def test_line_ends_and_marks_do_not_matter() -> None:
+def test_line_ends_and_the_direction_of_the_load_do_not_matter() -> None:
     text = MESS.read_text(encoding="utf-8")
     assert curves_in("\ufeff" + text.replace("\n", "\r\n")) == curves_in(text)
+    header, *rows = text.splitlines()
+    assert curves_in("\n".join([header, *reversed(rows), ""])) == curves_in(text)
 
 
 HEAD = "read_pct_rounded,bandwidth_mean,latency_mean\n"
@@ -279,7 +281,7 @@ HEAD = "read_pct_rounded,bandwidth_mean,latency_mean\n"
     (f"{HEAD}100,1,0\n", "row 2: latency_mean is 0"),
     (f"{HEAD}101,1,90\n", "row 2: read_pct_rounded is '101', not a percentage"),
     (f"{HEAD}66.7,1,90\n", "row 2: read_pct_rounded is '66.7', not a percentage"),
-    (f"{HEAD}100,50,120\n100,1,90\n", "the bandwidths of the curve of 100 % reads do not increase"),
+    (f"{HEAD}100,1,90\n100,50,120\n100,40,99\n", "the bandwidths of the curve of 100 % reads are in no order"),
     (f"{HEAD}100,1,90\n100,50\n", "row 3 has 2 columns, not 3: '100,50'"),
     (f"{HEAD}100,1,90\n100,50,120", "the last row of these curves is cut off"),
     (HEAD, "curves without a point"),
