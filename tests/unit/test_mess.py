@@ -361,8 +361,10 @@ def test_curves_of_two_runs_are_compared_beside_those_published() -> None:
     assert chart is not None
     assert series(chart) >= {"3:1, 25 % written", "33 % written", "Mess, EPEEC4, 0 % written"}
     assert chart.caption.endswith(known(PROCESSOR).source)
-    html = page_alone(comparison_page(compare(first, second, public=True), chart))
-    assert "Mess-Results" in html
+    compared = compare(first, second, public=True)
+    html, without = (page_alone(comparison_page(compared, drawn)) for drawn in (chart, None))
+    assert "Mess-Results" in html[html.index('id="memory-curves"') :], "in a section of its own, which is wide"
+    assert 'id="memory-curves"' not in without
     assert compared_curves(first, with_curves("s2", 0)) is None
     assert compared_curves(first, with_curves("s2", 0, 0, invalid=True)) is None
 
