@@ -22,6 +22,8 @@ KINDS = {
     "bandwidth_scaling",
 }  # fmt: skip
 
+WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
+
 MOVER = (
     'nohup sh -c \'while :; do for p in $(pgrep -f "^[^ ]*/sutprobe {subcommand} "); do migratepages $p 0 1; done; '
     "sleep 0.2; done' >/dev/null 2>&1 & echo $!"
@@ -149,6 +151,32 @@ def test_pages_are_spread_by_weights_and_moved_ones_leave_no_figure(
         "none, then migratepages by root",
         "the shares of the weights on each node",
         "PLACEMENT_WRONG in place of the figures of moved pages",
+    )
+
+
+def test_the_kernel_spreads_pages_by_its_weights_which_are_not_changed(
+    testbed: Testbed, lab: Lab, scenario: Scenario
+) -> None:
+    sut = testbed.sut("weighted")
+    try:
+        sut.read(f"echo 4 > {WEIGHTS}/node0")
+        document = run(testbed, lab, sut, "tiers.yml")
+        assert sut.read(f"cat {WEIGHTS}/node*").split() == ["4", "1"]
+    finally:
+        sut.stop()
+    (found,) = document.measurements
+    shares = {row.weights: row.far_share for row in found.values.table.rows}
+    assert {name: shares[name] for name in ("4:1", "kernel")} == pytest.approx(
+        {"4:1": 1 / 5, "kernel": 1 / 5}, abs=0.05
+    )
+    (best,) = found.values.tiers
+    assert best.machine == (4, 1)
+    assert best.machine_mb_s
+    scenario(
+        "the kernel's weighted interleaving",
+        "none",
+        "the same shares as with sutprobe's own pages, and the weights as they were",
+        "bandwidth with the machine's weights",
     )
 
 
