@@ -151,7 +151,9 @@ class MemoryTiers(TrafficDeclaration[MemoryTiersSettings, MemoryTiersValues]):
         """Yield one step for all weights of all tiers."""
         found = tiers_of(sut)
         if not found:
-            yield self.not_planned("no node of memory alone is near CPUs with memory of their own: no tiers")
+            alone = sut.context.memory_only_nodes
+            none = "no CPUs with memory of their own" if alone else "every node with memory has CPUs"
+            yield self.not_planned(f"{none}: no tiers")
             return
         kernel = sut.context.interleaving
         if kernel is None:

@@ -58,7 +58,11 @@ def test_a_memory_only_node_is_measured_with_the_nodes_nearest_to_it() -> None:
 def test_without_memory_only_nodes_the_plan_says_why() -> None:
     (reason,) = planned(MACHINES["2x32-smt-2-nodes"])
     assert isinstance(reason, NotPlanned)
-    assert "no tiers" in reason.reason
+    assert reason.reason == "every node with memory has CPUs: no tiers"
+    nodes = (node.model_copy(update={"memory_bytes": 0}) if node.cpus else node for node in CXL.nodes)
+    (reason,) = planned(CXL.model_copy(update={"nodes": tuple(nodes)}))
+    assert isinstance(reason, NotPlanned)
+    assert reason.reason == "no CPUs with memory of their own: no tiers"
 
 
 def test_weights_are_those_of_the_settings_the_machine_and_each_tier_alone() -> None:
