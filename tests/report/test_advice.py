@@ -779,6 +779,15 @@ def test_memory_that_is_faster_elsewhere_costs_nothing(kind: str, times: float) 
     assert item.share == pytest.approx(0.5 if worse else 0.0)
 
 
+@pytest.mark.parametrize(("mode", "promotes"), [(1, False), (2, True), (3, True)])
+def test_balancing_of_memory_tiers_is_not_switched_off_unsaid(mode: int, *, promotes: bool) -> None:
+    item = found(
+        run(machine(memory__numa_balancing=mode), attempts=counted("numa_hint_faults", machine=1)), "numa_balancing"
+    )
+    assert item is not None
+    assert ("slower memory: without it they stay there" in item.found) is promotes
+
+
 def test_isolcpus_is_replaced_because_a_second_may_be_refused() -> None:
     item = found(STATIC["nic_far"].fires, "nic_far")
     assert item is not None

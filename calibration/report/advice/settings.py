@@ -69,6 +69,10 @@ def thp_always(evidence: Evidence) -> Iterator[Found]:
     )
 
 
+TIERING: Final = 2
+"""Bit of kernel.numa_balancing that promotes pages from slower kinds of memory (NUMA_BALANCING_MEMORY_TIERING)."""
+
+
 def numa_balancing(evidence: Evidence) -> Iterator[Found]:
     """Find automatic NUMA balancing on a machine with several nodes."""
     context = evidence.context
@@ -83,9 +87,10 @@ def numa_balancing(evidence: Evidence) -> Iterator[Found]:
         counted = f"{units.plural(number, 'fault')} and {units.plural(moved, 'moved page')}"
         text = f"{counted} in the {units.duration(evidence.counted_s)} of the run"
         cost = Cost(text, "numa_hint_faults of /proc/vmstat", number=number)
+    tiers = "; it also brings hot pages back from slower memory: without it they stay there" if mode & TIERING else ""
     yield Found(
         "The kernel makes pages of programs inaccessible to see which node uses them, and moves them between "
-        f"{units.plural(len(context.usable_nodes), 'node')}",
+        f"{units.plural(len(context.usable_nodes), 'node')}{tiers}",
         cost,
         sysctl("numa_balancing", "kernel.numa_balancing", 0, mode),
     )
