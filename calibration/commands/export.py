@@ -39,7 +39,7 @@ def export_command(
     output: Path | None,
     since: datetime | None,
 ) -> None:
-    """Export metrics for Prometheus, InfluxDB or data frames, or memory curves for simulators.
+    """Export metrics for Prometheus, InfluxDB or data frames, or curves.
 
     FORMAT is openmetrics (the newest run of each SUT and its state), influx (line protocol of all runs), parquet (the
     whole history with invalid values and verdicts) or curves (of the newest run of each SUT, as Mess and simulators

@@ -55,7 +55,7 @@ def small() -> Context:
 @pytest.mark.parametrize(("machine", "profile", "most_s"), [
     (server(1), "nightly", 600),
     (server(2), "nightly", 600),
-    (small(), "full", 270),
+    (small(), "full", 310),
     (small(), "quick", 75),
     (small(), "counters", 240),
 ], ids=["night-2x32", "night-2x32-smt", "full-2", "quick-2", "counters-2"])  # fmt: skip

@@ -42,7 +42,7 @@ from calibration.context import (
 )
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
 from calibration.counters import encoding
-from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mlc_sections
+from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mess, mlc_sections
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements import mlc_program as mlc
@@ -205,6 +205,10 @@ TEXTS: dict[Callable[..., object], tuple[Text, ...]] = {
     csit_page.read_published: PAGES,
     csit_topology.is_topology: TOPOLOGIES,
     csit_topology.read_topology: TOPOLOGIES,
+    mess.curves_of_mess: (
+        "read_pct_rounded,",
+        ("read_pct_rounded,bandwidth_mean,latency_mean\n", "50,1.0,%d\n"),
+    ),
     meltdown_checker.read_output: (*JSON, "CVE-2017-5754: OK (x)\n"),
     sut_checks.version: NUMBERS,
     store.read_run: (

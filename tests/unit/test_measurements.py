@@ -162,7 +162,7 @@ ELSEWHERE = (
     *("bandwidth_ladder.one_CPU.reads.L4.program_mb_s", "latency_ladder.L4.latency_ns", "latency_ladder.L3.latency_ns"),
     *("c2c_matrix.transfer.same_llc_ns", "c2c_matrix.transfer.other_package_ns", "counted_volume.reads.difference"),
     *("loaded_latency.90pct.latency_ns", "loaded_latency.90pct.cpu3.latency_ns", "loaded_latency.90pct.bandwidth_mb_s"),
-    "memory_curves.0.1.doubling_write_share",
+    *("memory_curves.0.1.doubling_write_share", "memory_curves.50pct.bandwidth_mb_s", "memory_curves.50pct.latency_ns"),
     *("peak_injection_bandwidth.copy.bandwidth_mb_s", "idle_latency.cpu3.latency_ns"),
 )
 """Metrics of machines, settings and texts of which there is no recording."""
