@@ -332,6 +332,7 @@ def test_memory_only_nodes_are_measured_beside_the_same_plan(shape: str, profile
     quick = {"latency_ladder", "load_tail", "memory_parallelism"}
     assert {step.kind for step in there} >= (THERE - quick if profile == "quick" else THERE)
     assert {node for step in there for node in step.memory_bytes} >= set(context.memory_only_nodes)
+    assert all(set(step.cpus) <= set(context.nodes[0].cpus) for step in there if step.kind == "bandwidth_scaling")
     before_s = sum(step.expected_duration_s for step in before.values() if step.kind not in PAIRS)
     assert sum(step.expected_duration_s for step in others) < 1.33 * before_s
 
@@ -384,6 +385,7 @@ def test_the_page_has_memory_only_nodes_beside_the_others(tmp_path: Path) -> Non
     checked = grouped((check.rule, check.figure.name) for check in document.consistency)
     for rule, names in {
         "same_latency": {"load_tail.node2.chase_ns", "memory_parallelism.2.1.load_ns"},
+        "same_bandwidth": {"bandwidth_scaling.node2.4.bandwidth_mb_s"},
         "single_loads": {"load_tail.single_ns", "load_tail.node2.single_ns"},
     }.items():
         assert names <= {*checked[rule]}
@@ -398,6 +400,6 @@ def test_the_page_has_memory_only_nodes_beside_the_others(tmp_path: Path) -> Non
     for words in (
         "memory-only nodes 1", "The best mix on memory-only nodes", "At random, all CPUs read from memory-only nodes",
         "Single loads, 50 %, node 2", "Bandwidth of 2 threads, reads, memory of node 2",
-        "Latency against working-set size in a memory-only node", "memory of node 2",
+        "Latency against working-set size in a memory-only node", "memory of node 2 50 %",
     ):  # fmt: skip
         assert words in text
