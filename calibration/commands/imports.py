@@ -43,7 +43,7 @@ def import_command(
     measured_on: datetime | None,
     publish: bool,
 ) -> None:
-    """Read published pages, raw output of Intel MLC or PMA jitter, or curves of Mess.
+    """Read published pages, or output of Intel MLC, PMA jitter or Mess.
 
     FILES are recognised by content. Contradictions in a text are listed; nothing is corrected. Several pages are also
     compared with each other.

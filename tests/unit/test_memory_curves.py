@@ -10,6 +10,7 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
+from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.memory_curves import (
     CurveFigures,
     MemoryCurvesSettings,
@@ -20,6 +21,7 @@ from calibration.measurements.memory_curves import (
 )
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
+from calibration.results.cross_checks import cross_checks
 from calibration.sutprobe.document import read_document
 from tests.recorded import read, read_whole
 from tests.report.made_counts import context, memory
@@ -128,6 +130,22 @@ def test_counted_bytes_stand_beside_those_of_the_rule() -> None:
     assert all(volumes)
     (reason,) = [item.reason for item in found.validity.flags if item.code == "COUNTED_DIFFERS"]
     assert "in 4 of 12 measurements, most in 1:1, " in reason
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (2.5, "fail")])
+def test_the_loaded_latency_is_on_the_curve_of_reads(factor: float, outcome: str) -> None:
+    name = "chosen-delays/loaded_latency"
+    (loaded,) = parsed_measurements("loaded_latency", read_whole(name, read(name)), context_of(MACHINE))
+    assert isinstance(loaded.values, LoadedLatencyValues)
+    (point,) = (point for point in loaded.values.points if point.share == 0.9)
+    (probe,) = point.probes
+    document = made_rounds((1, 0, 0), {"reads": 20e3}, lambda _mix, _share: factor * probe.latency_ns.value, noise=0.01)
+    (curves,) = parsed_measurements("memory_curves", document, context_of(MACHINE))
+    (check,) = (check for check in cross_checks([loaded, curves]) if check.rule == "same_curve")
+    assert (check.figure.name, check.other.name) == (
+        "memory_curves.0.0.reads.90pct.latency_ns", "loaded_latency.90pct.latency_ns",
+    )  # fmt: skip
+    assert check.outcome == outcome
 
 
 def test_a_sweep_without_its_search_has_no_shares() -> None:
