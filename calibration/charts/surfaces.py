@@ -14,6 +14,9 @@ from calibration.charts.curves import Curves
 GAP_PX: Final = 26
 """Between two plots."""
 
+AROUND_PX: Final = base.LEFT + 16
+"""What a plot takes beside its width: axis and padding."""
+
 
 class Family(NamedTuple):
     """The curves of one memory: their title, bandwidth (MB/s) and latency (ns) by mix, and latency without load.
@@ -45,6 +48,8 @@ def surface_chart(
     size = width, Scale(0.0, top * 1.12, frame.plot[1], up=True)
     views = [_view(frame, size, family, own, others) for family, own, others in zip(families, rows, grey, strict=True)]
     spec = base.stacked(views, GAP_PX, measurements, beside=True, alike=True)
+    columns, column_px = frame.columns
+    spec["usermeta"] |= {"beside": {"around": AROUND_PX, "columns": columns, "px": round(column_px)}}
     in_gb_s, in_ns = partial(base.shown, unit="GB/s"), partial(base.shown, unit="ns")
     ranges = [
         f"{family.title}: {curves.range_of(found, in_gb_s, in_ns)}"

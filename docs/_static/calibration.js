@@ -49,7 +49,33 @@ function fitted(figure) {
     spec.width = room;
     foldLegend(spec, figure.clientWidth - spec.padding.left);
   }
+  if (spec.usermeta.beside) {
+    foldPlots(spec, figure.clientWidth);
+  }
   return spec;
+}
+
+/* Plots beside each other come below each other where there is no room, and as narrow as it takes. */
+function foldPlots(spec, width) {
+  const { around, columns, px } = spec.usermeta.beside;
+  const taken = spec.hconcat.reduce((sum, view) => sum + view.width + around, 0);
+  if (taken <= width) {
+    return;
+  }
+  spec.vconcat = spec.hconcat;
+  delete spec.hconcat;
+  for (const view of spec.vconcat) {
+    view.width = Math.max(Math.min(view.width, width - around), 140);
+    showColumns(view, Math.max(1, Math.min(columns, Math.floor(width / px))));
+  }
+}
+
+function showColumns(view, columns) {
+  for (const channel of view.layer.flatMap((layer) => Object.values(layer.encoding ?? {}))) {
+    if (channel?.legend?.columns) {
+      channel.legend.columns = columns;
+    }
+  }
 }
 
 /* A legend has fewer columns in less room, and more lines. */
@@ -58,11 +84,7 @@ function foldLegend(spec, room) {
   const fewer = Math.max(1, Math.min(columns, Math.floor(room / px)));
   if (fewer < columns) {
     spec.padding.top += 20 * (Math.ceil(names / fewer) - Math.ceil(names / columns));
-    for (const channel of spec.layer.flatMap((layer) => Object.values(layer.encoding ?? {}))) {
-      if (channel?.legend?.columns) {
-        channel.legend.columns = fewer;
-      }
-    }
+    showColumns(spec, fewer);
   }
 }
 
