@@ -91,17 +91,17 @@ function foldLegend(spec, room) {
 async function drawChart(figure) {
   try {
     await loadVega();
+    const image = figure.querySelector("img");
     let view = figure.querySelector(".chart-view");
     if (!view) {
-      const image = figure.querySelector("img");
       view = document.createElement("div");
       view.className = "chart-view";
-      view.setAttribute("role", "img");
-      view.setAttribute("aria-label", image.alt);
       image.before(view);
     }
     const tooltip = { theme: isDark() ? "dark" : "light" };
     await vegaEmbed(view, fitted(figure), { actions: false, renderer: "svg", tooltip });
+    view.setAttribute("role", "img"); // Vega gives every view one name
+    view.setAttribute("aria-label", image.alt);
     const drawn = view.querySelector("svg");
     drawn.setAttribute("aria-hidden", "true"); // the view has the name
     drawn.style.minWidth = `${Math.min(drawn.width.baseVal.value, 0.825 * drawn.viewBox.baseVal.width)}px`; // text of 9 px

@@ -94,7 +94,9 @@ def test_every_chart_is_visible_interactive_and_named(browser: webdriver.Chrome)
         drawn = chart.find_element(By.CSS_SELECTOR, ".chart-view svg")
         assert drawn.size["width"] > 100
         assert drawn.size["width"] <= chart.size["width"] + 1
-        assert chart.find_element(By.CSS_SELECTOR, ".chart-view").get_attribute("aria-label")
+        view, picture = (chart.find_element(By.CSS_SELECTOR, name) for name in (".chart-view", "img"))
+        assert view.get_attribute("aria-label") == picture.get_attribute("alt")
+        assert view.get_attribute("role") == "img"
         assert chart.get_attribute("tabindex") == "0"
 
 
