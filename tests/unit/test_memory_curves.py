@@ -45,7 +45,9 @@ def curve_of(values: MemoryCurvesValues, mix: str) -> CurveFigures:
     return next(curve for curve in values.curves if curve.mix == mix)
 
 
-@pytest.mark.parametrize(("bandwidth", "latency"), [(20.0, 100.0), (60.0, 140.0), (90.0, 240.0), (100.0, 300.0)])
+@pytest.mark.parametrize(
+    ("bandwidth", "latency"), [(20.0, 100.0), (60.0, 140.0), (78.0, 176.0), (90.0, 240.0), (100.0, 300.0)]
+)
 def test_latency_is_on_the_line_between_two_points(bandwidth: float, latency: float) -> None:
     assert latency_at(CURVE, bandwidth) == latency
     assert latency == 100.0 or bandwidth_at(CURVE, latency) == bandwidth
@@ -82,6 +84,23 @@ def test_rounds_that_scale_together_have_the_interval_of_their_ratio() -> None:
     low, high = reads.latency_ns[75].interval or (0.0, 0.0)
     assert low < reads.latency_ns[75].value < high
     assert len(values.unloaded_ns.rounds) == 6
+    assert {len(windows) for windows in values.unloaded_ns.samples} == {6}, "before, during and after the sweep"
+
+
+def test_points_are_in_order_and_say_what_share_they_reached() -> None:
+    values = values_of({"reads": 200e3, "1:1": 150e3}, partial(queue, 100.0))
+    assert [(row.mix, row.share) for row in values.points] == [
+        (mix, share) for mix in ("reads", "1:1") for share in (50, 75, 90, 100)
+    ]
+    assert all(row.share_reached == pytest.approx(row.share / 100) for row in values.points)
+
+
+def test_latency_that_moves_without_load_is_flagged() -> None:
+    raw = read("memory_curves")
+    (zero,) = raw["result"]["zero_load"]
+    zero["windows_ns_end"] = [1.1 * window for window in zero["windows_ns_start"]]
+    (found,) = parsed_measurements("memory_curves", read_whole("memory_curves", raw), context_of(MACHINE))
+    assert "DRIFT" in found.validity.codes
 
 
 def flat(doubling: dict[str, float], mix: str, share: float) -> float:
