@@ -2,7 +2,7 @@
 """Loaded latency: latency while the other CPUs load the memory."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S, chain_mem
 from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
 from calibration.measurements.evidence import beside, estimate_of, evidence_flags, missing_part, require_any
 from calibration.measurements.metric_rows import Record, bandwidth, latency
-from calibration.measurements.platform import Shape, ShapeReference
+from calibration.measurements.platform import Shape
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
@@ -225,7 +225,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "mix": settings.mix,
             "probe-size-bytes": probe_bytes,
             "buffer-bytes": load_bytes,
-            **load_shape(settings, sut.traffic_shape),
+            **vector_shapes(shape_options(settings, settings.shape, sut.traffic_shape, (settings.mix,))),
         }
         asked = {"delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays))}
         searched = bool(settings.shares) or settings.delays_ns is not None
@@ -450,7 +450,11 @@ def drift_flags(found: Sequence[ZeroLoad]) -> Iterator[Flag]:
         yield flag("DRIFT", reason)
 
 
-def load_shape(settings: LoadedSettings, kept: ShapeReference | None) -> dict[str, object]:
-    """Return sutprobe's options for the shape of the load, moved by vectors: no other instruction has delays."""
-    words = shape_options(settings, settings.shape, kept, (settings.mix,))
-    return {name: value for name, value in words.items() if name != "instruction"}
+def vector_shapes(words: Mapping[str, Any]) -> dict[str, object]:
+    """Return the *words* of shapes moved by vectors, without those of mixes that another instruction moves best.
+
+    No other instruction has delays.
+    """
+    rows = [row for row in words.get("shape", ()) if row.endswith("/vector")]
+    kept = {name: value for name, value in words.items() if name not in {"instruction", "shape"}}
+    return {**kept, **({"shape": rows} if rows else {})}

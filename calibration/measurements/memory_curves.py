@@ -42,6 +42,7 @@ from calibration.measurements.loaded_latency import (
     placement_s,
     share_options,
     share_reached,
+    vector_shapes,
 )
 from calibration.measurements.metric_rows import MEMORY_TRAFFIC, Tolerance, bandwidth, fraction, latency
 from calibration.measurements.platform import Shape
@@ -256,7 +257,7 @@ class MemoryCurves(Declaration[MemoryCurvesSettings, MemoryCurvesValues]):
             "cpus": sorted({pair.probe.cpu, *pair.load.cpus}),
             "memory_bytes": loaded_memory(largest, [pair.probe], probe_bytes),
         }
-        words = shape_options(settings, settings.shape, sut.traffic_shape, settings.mixes)
+        words = vector_shapes(shape_options(settings, settings.shape, sut.traffic_shape, settings.mixes))
         load: dict[str, object] = {
             "probe": [pair.probe],
             "load": group_text([pair.load]),
@@ -265,7 +266,7 @@ class MemoryCurves(Declaration[MemoryCurvesSettings, MemoryCurvesValues]):
             "buffer-bytes": load_bytes,
             "share-buffer": True,
             "settle-s": SETTLE_S,
-            **{name: value for name, value in words.items() if name != "instruction"},
+            **words,
         }
         counters = event_options(sut.context, BYTE_ROLES) if settings.counters else {}
         build_s = placement_s(largest, probe_bytes)
@@ -464,10 +465,10 @@ def write_share(accounting: Accounting) -> float:
 def unloaded_of(result: LoadedResult, target: float | None) -> Estimate:
     """Return the latency of the probe without load, before, during and after the sweep of each round."""
     placements = max((point.placements or () for point in result.points), key=len)
-    per_round = {zero.round: zero.windows_ns for zero in result.zero_load}
-    windows = [per_round[number] for number in dict.fromkeys(placement.round for placement in placements)]
-    rounds = [number for number in per_round if number is not None]
-    return estimate(windows, "ns", rounds=rounds if len(windows) > 1 else (), target_half_width=target)
+    numbers = list(dict.fromkeys(placement.round for placement in placements))
+    windows = {zero.round: zero.windows_ns for zero in result.zero_load}
+    rounds = [number for number in numbers if number is not None]
+    return estimate([windows[number] for number in numbers], "ns", rounds=rounds, target_half_width=target)
 
 
 Curve = Sequence[tuple[float, float]]

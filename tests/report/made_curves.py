@@ -15,6 +15,8 @@ from tests.report.report_documents import MACHINE, context_of, parsed_measuremen
 MIXES = {"reads": (1, 0), "3:1": (3, 1), "2:1": (2, 1), "1:1": (1, 1), "write_nt": (0, 1)}
 """Lines that memory reads and writes in a step."""
 
+LOST = {"code": "check_failed", "message": "made"}
+
 SHARES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
 
 Model = Callable[[str, float], float]
@@ -35,10 +37,11 @@ def made_rounds(
     shares: Sequence[int] = SHARES,
     noise: float = 0.0,
     rounds: int = 6,
+    lost: frozenset[int] = frozenset(),
 ) -> ProbeDocument:
     """Return the document of a sweep in *rounds* by the CPU, its node and the memory's node in *place*.
 
-    Each mix has *full_mb_s* without delay, and a relative *noise* in every window.
+    Each mix has *full_mb_s* without delay, and a relative *noise* in every window. Rounds *lost* have no point.
     """
     cpu, _, node = place
     random = Random(7)
@@ -72,6 +75,8 @@ def made_rounds(
                     ],
                 }
                 made = {"mix": mix, "inject_delay": 100 - share, "accounting": accounting, "placements": [placement]}
+                if number in lost:
+                    made |= {"placements": None, "stopped": None, "checked": False, "error": LOST}
                 points.append({**point, **made})
         moments = {
             f"windows_ns_{moment}": [noisy(latency_ns("reads", 0.0)) for _ in range(2)]

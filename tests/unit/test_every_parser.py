@@ -279,7 +279,7 @@ EXEMPT: dict[str, str] = {
         ("context.boot_rules.note", "context.boot_rules.behaviour", "formats.lines.not_understood",
          "context.facts.dimm_groups", "context.facts.fact_value", "context.facts.same_fact", "context.facts.text_of",
          "formats.readings.inconsistency", "formats.readings.table_reading", "judge.sentinels.read",
-         "measurements.loaded_latency.load_shape", "base.text.cut", "base.text.sentence_case",
+         "base.text.cut", "base.text.sentence_case",
          "formats.lines.bare_prompt"), NO_PARSER),
 }  # fmt: skip
 """Functions that look like parsers, and why they are not in the tables."""

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -19,6 +20,7 @@ from calibration.measurements.memory_curves import (
     latency_at,
     pairs_of,
 )
+from calibration.measurements.platform import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.profiles import load_profile
 from calibration.results.cross_checks import cross_checks
@@ -216,6 +218,29 @@ def test_a_probe_shares_no_core_with_the_load() -> None:
         assert not set(sut.siblings(pair.probe.cpu)) & set(pair.load.cpus)
         assert len(pair.load.cpus) == 31
         assert {sut.node_of(cpu) for cpu in pair.load.cpus} == {pair.cpu_node}
+
+
+def test_a_mix_that_another_instruction_moves_best_is_moved_by_vectors() -> None:
+    def chosen(streams: int, instruction: str = "vector") -> ChosenShape:
+        return ChosenShape(streams=streams, prefetch_bytes=0, instruction=instruction, width="avx2")
+
+    kept = ShapeReference.model_construct(
+        all_mixes=chosen(4), mixes={"reads": chosen(8), "write_nt": chosen(1, "clzero")}
+    )
+    settings = MemoryCurvesSettings(mixes=("reads", "write_nt"))
+    steps = declaration("memory_curves").steps(Sut(MACHINES["2x32-smt-2-nodes"], kept), settings)
+    for step in (step for step in steps if isinstance(step, Step)):
+        assert [after for word, after in pairwise(step.argv) if word == "--shape"] == ["reads=8/0/t0/0/vector"]
+        assert "clzero" not in " ".join(step.argv)
+
+
+def test_a_round_without_points_is_left_out_of_the_latency_without_load() -> None:
+    document = made_rounds((1, 0, 0), {"reads": 20e3}, partial(queue, 100.0), lost=frozenset({3}))
+    (found,) = parsed_measurements("memory_curves", document, context_of(MACHINE))
+    assert isinstance(found.values, MemoryCurvesValues)
+    assert found.values.unloaded_ns.rounds == (1, 2, 4, 5, 6)
+    assert found.values.curves[0].latency_ns[75].rounds == (1, 2, 4, 5, 6)
+    assert "PARTIAL" in found.validity.codes
 
 
 def test_one_core_alone_has_nothing_to_load_with() -> None:
