@@ -20,9 +20,17 @@ static void made_add(const struct generator *generator, double *rates, double *t
 {
 	(void)generator, (void)rates, (void)threads, (void)windows, (void)ticks;
 }
+
+static uint64_t *made_shares(const struct generator *generator, struct cpu_list *nodes)
+{
+	(void)generator;
+	*nodes = (struct cpu_list){0};
+	return NULL;
+}
 #define generator_start_skew made_start
 #define generator_take_evidence made_take
 #define generator_add_rates made_add
+#define generator_shares made_shares
 #include "bandwidth.c"
 
 #include "host.h"
