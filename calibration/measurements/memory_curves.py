@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from calibration.base import units
 from calibration.base.errors import InputError
@@ -127,7 +127,7 @@ class CurveFigures(Model):
     there.
     """
 
-    mix: str
+    mix: Annotated[str, Field(pattern=f"^(?:{ANY_MIX})$")]
     write_share: float
     full_mb_s: Estimate
     latency_ns: dict[int, Estimate]

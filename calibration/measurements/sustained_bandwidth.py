@@ -65,7 +65,7 @@ class SustainedBandwidthValues(Values):
     """
 
     kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"
-    mix: Annotated[str, Field(pattern=f"^{ANY_MIX}$")]
+    mix: Annotated[str, Field(pattern=f"^(?:{ANY_MIX})$")]
     group: str
     setting: Setting
     window_s: float

@@ -179,6 +179,7 @@ SECTIONS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "Jitter": nothing,
     "Latency": latency,
     "Bandwidth": bandwidth,
+    "Memory": nothing,
     "Caches": caches,
     "Cores": nothing,
 }

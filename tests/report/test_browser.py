@@ -259,7 +259,7 @@ def test_a_run_is_printed_on_three_sheets(browser: webdriver.Chrome, root: str) 
 
 
 @pytest.mark.slow
-def test_a_large_server_is_printed_on_three_sheets(
+def test_a_large_server_is_printed_on_four_sheets(
     one_browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
@@ -267,7 +267,7 @@ def test_a_large_server_is_printed_on_three_sheets(
     site.build_site(tmp_path / "results", site.DOCS, tmp_path / "html")
     with served(tmp_path / "html") as own_root:
         one_browser.get(f"{own_root}/calibration/t4/sut1/index.html")
-        assert 2 <= sheets(one_browser) <= 3
+        assert 2 <= sheets(one_browser) <= 4
         emulate(one_browser, media="print")
         width = round(96 * A4_INCHES[0])
         size = {"width": width, "height": width, "deviceScaleFactor": 1, "mobile": False}

@@ -210,6 +210,11 @@ static void generator_free(struct generator *generator)
 		cpu_list_free(&group->cpus);
 		cpu_list_free(&group->nodes);
 	}
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		cpu_list_free(&generator->buffers[i].spread.nodes);
+		free(generator->buffers[i].spread.weights);
+		free(generator->buffers[i].shares);
+	}
 	free(generator->threads);
 	free(generator->buffers);
 	free(generator->groups);
