@@ -153,28 +153,24 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
         shape = shape_options(settings, settings.shape, sut.traffic_shape, (settings.mix,))
         chosen = dict.fromkeys(tuple(sorted(cpus)) for order in orders for cpus in cpus_by_count(sut, order))
-        groups = [parts_of(sut, cpus) for cpus in chosen]
-        yield self.traffic_step(
-            f"{' and '.join(ORDERS[order] for order in orders) if len(orders) > 1 else 'one node'}, "
-            f"{units.plural(len(groups), 'group')}",
-            groups,
-            (settings.mix,),
-            shared_buffer_bytes(sut, groups, (settings.mix,)),
-            {"delay": 0, **settings.options(), **shape},
-            cost=settings.cost_s,
-            repeated=settings,
-        )
-        for node in sut.memory_only_beside(sut.cpu_nodes[0]):
-            groups = [[Part(tuple(sorted(cpus)), node)] for cpus in cpus_by_count(sut, "memory_only")]
+        own = " and ".join(ORDERS[order] for order in orders) if len(orders) > 1 else "one node"
+        alone = [tuple(sorted(cpus)) for cpus in cpus_by_count(sut, "memory_only")]
+        for suffix, where, groups in (
+            ("", own, [parts_of(sut, cpus) for cpus in chosen]),
+            *(
+                (f"-node{node}", f"memory of node {node}", [[Part(cpus, node)] for cpus in alone])
+                for node in sut.memory_only_beside(sut.cpu_nodes[0])
+            ),
+        ):
             yield self.traffic_step(
-                f"memory of node {node}, {units.plural(len(groups), 'group')}",
+                f"{where}, {units.plural(len(groups), 'group')}",
                 groups,
                 (settings.mix,),
                 shared_buffer_bytes(sut, groups, (settings.mix,)),
                 {"delay": 0, **settings.options(), **shape},
                 cost=settings.cost_s,
                 repeated=settings,
-                suffix=f"-node{node}",
+                suffix=suffix,
             )
 
     def parse(self, document: ProbeDocument, step: Step, sut: Sut) -> Iterator[Parsed]:

@@ -277,9 +277,8 @@ class MemoryTiers(TrafficDeclaration[MemoryTiersSettings, MemoryTiersValues]):
 
 def tiers_of(sut: Sut) -> list[Tiers]:
     """Return the tiers of *sut*: CPU nodes with memory by the memory-only nodes nearest to them, none if none is."""
-    far = [node for node in sut.context.memory_only_nodes if node in sut.memory_nodes]
     near = [node for node in sut.cpu_nodes if node in sut.memory_nodes]
-    nearest = grouped((tuple(nearest_to(sut, node, near)), node) for node in far)
+    nearest = grouped((tuple(nearest_to(sut, node, near)), node) for node in sut.memory_only_nodes)
     return [Tiers(own, tuple(nodes)) for own, nodes in nearest.items() if own]
 
 
