@@ -166,6 +166,11 @@ def cpus(numbers: Iterable[int] | None) -> str:
     return ABSENT if numbers is None else format_cpulist(numbers) or "none"
 
 
+def exact_duration(value_s: float) -> str:
+    """Return an exact duration (not a measured one): ``12 h``, ``5 min``, ``1 min 30 s``."""
+    return duration(value_s).replace(".0 s", " s").removesuffix(" 0 s").removesuffix(" 0 min")
+
+
 def numbered(noun: str, numbers: Iterable[int]) -> str:
     """Return *noun* and its *numbers*, in singular or plural: ``CPU 3``, ``nodes 0-2,4``."""
     found = set(numbers)

@@ -274,6 +274,11 @@ def use_utf8() -> None:
     "Overrides the inventory's calibration_profile. Without either: quick, with --nightly nightly.",
 )
 @click.option(
+    "--against",
+    metavar="FILE",
+    help="Acceptance file to judge the run by, by name or path (docs/guide/acceptance.rst).",
+)
+@click.option(
     "--resume",
     is_flag=False,
     flag_value=NEWEST,
@@ -286,7 +291,9 @@ def use_utf8() -> None:
     help="Lock the results, measure, then judge and publish (docs/guide/nightly.rst).",
 )
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
-def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]) -> None:
+def run_command(
+    *, profile: str | None, against: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]
+) -> None:
     """Calibrate the SUTs of an inventory (default: this machine).
 
     ANSIBLE_OPTIONS are those of ansible-playbook. The most useful are -i INVENTORY, --limit SUTS, --become, --check
@@ -307,6 +314,8 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
         from calibration.profiles import profile_named  # noqa: PLC0415 - imports every measurement
 
         arguments += ["--extra-vars", f"calibration_profile={profile_named(profile)}"]
+    if against is not None:
+        arguments += ["--extra-vars", json.dumps({"calibration_acceptance": [against]})]
     if resume is not None:
         named = {} if resume == NEWEST else {"calibration_run_id": resume}
         arguments += ["--extra-vars", json.dumps({"calibration_resume": True, **named})]

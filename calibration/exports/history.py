@@ -84,7 +84,9 @@ COLUMNS: Final = (
     ),
     Column("limit_low", "DOUBLE", "lower", "lower limit of the inventory at that time; null if it had none"),
     Column("limit_high", "DOUBLE", "upper", "upper limit of the inventory at that time; null if it had none"),
-    Column("outcome", "VARCHAR", "outcome", "verdict of the run by that limit: pass, fail, no_reference or invalid"),
+    Column(
+        "outcome", "VARCHAR", "outcome", "verdict of the run by that limit: pass, warn, fail, no_reference or invalid"
+    ),
     Column("reason", "VARCHAR", "reason", "reason of the verdict; why a value is null"),
 )
 """Columns of the Parquet file, in order."""

@@ -1,64 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits: bounds that an inventory sets for a SUT's metrics, each with a unit and a reason."""
+"""Whether a metric is within its limits, those of the inventory or of an acceptance file."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, get_args
 
-from calibration.base.errors import InputError
-from calibration.measurements import row_of
-from calibration.measurements.metric_rows import UNDECLARED
-from calibration.results.model import Limit
+from calibration.acceptance.limits import KERNELS, KernelKind, Limit
+from calibration.base import units
+from calibration.measurements.base import Metric
 
-FIELDS = ("metric", "lower", "upper", "unit", "reason")
+Outcome = Literal["fail", "unknown", "warn", "pass"]
+"""Of a limit, worst first. ``warn``: beyond the soft limit."""
+
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 
-def read_limits(given: Any) -> tuple[Limit, ...]:
-    """Return the limits in *given*, the variable ``calibration_limits``.
+class Judged(NamedTuple):
+    """What a limit says of a metric, and why."""
 
-    Raises ``InputError`` for limits that can never apply: an unknown metric, the wrong unit, no bound, bounds that
-    exclude everything, no reason, or a duplicate metric.
+    limit: Limit
+    outcome: Outcome
+    reason: str
+
+
+def limit_of(limits: Iterable[Limit], metric: str, kernel: KernelKind | None) -> Limit | None:
+    """Return the first of *limits* that is for *metric* and for *kernel*; else the first for the metric."""
+    found = [limit for limit in limits if limit.matches(metric)]
+    return next((limit for limit in found if limit.kernel in (None, kernel)), found[0] if found else None)
+
+
+def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observed_s: float | None) -> Judged:
+    """Return what *limit* says of *metric*, measured under *kernel* (``None`` if unknown).
+
+    *observed_s* is how long it was looked for; ``None`` for a metric that is not the worst of something.
     """
-    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise _bad(f"not a list: {given!r}")
-    limits = tuple(_limit(number, item) for number, item in enumerate(given, 1))
-    names = [limit.metric for limit in limits]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise _bad(f"several limits for {twice[0]}")
-    return limits
+    if reason := inapplicable(limit, kernel):
+        return Judged(limit, "unknown", reason)
+    found = f"found {_digits(metric.value, limit)} {metric.unit}"
+    if metric.unit != limit.unit or is_outside(metric.value, limit.lower, limit.upper):
+        return Judged(limit, "fail", f"expected {bounds(limit)}, {found} ({limit.reason})")
+    soft = is_outside(metric.value, limit.soft_lower, limit.soft_upper)
+    reason = f"expected {soft_bounds(limit) if soft else bounds(limit)}, {found} ({limit.reason})"
+    if limit.observed_s is not None and (observed_s is None or observed_s < limit.observed_s):
+        so_far = "an unknown time" if observed_s is None else units.duration(observed_s)
+        return Judged(limit, "unknown", f"{reason}, but in {so_far} of {units.exact_duration(limit.observed_s)}")
+    if metric.interval is not None and any(is_outside(end, limit.lower, limit.upper) for end in metric.interval):
+        low, high = metric.interval
+        reason += f"; the interval, {_digits(low, limit)} to {_digits(high, limit)}, reaches beyond"
+    return Judged(limit, "warn" if soft else "pass", reason)
 
 
-def _limit(number: int, given: Any) -> Limit:
-    if not isinstance(given, Mapping) or not set(given) <= set(FIELDS):
-        raise _bad(f"limit {number}: not a mapping of {', '.join(FIELDS)}: {given!r}")
-    metric, unit, reason = (_text(number, name, given) for name in ("metric", "unit", "reason"))
-    lower, upper = (_bound(metric, name, given.get(name)) for name in ("lower", "upper"))
-    row = row_of(metric)
-    if row is UNDECLARED or row.imported:
-        raise _bad(f"unknown metric {metric!r}")
-    if unit != row.unit:
-        raise _bad(f"the unit of {metric} is {row.unit}, not {unit}")
-    if lower is None and upper is None:
-        raise _bad(f"{metric} has no lower or upper bound")
-    if lower is not None and upper is not None and lower > upper:
-        raise _bad(f"{metric}: the lower bound {lower:g} is above the upper bound {upper:g}")
-    return Limit(metric=metric, lower=lower, upper=upper, unit=unit, reason=reason)
-
-
-def _text(number: int, name: str, given: Mapping[Any, Any]) -> str:
-    value = given.get(name)
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise _bad(f"limit {number}: {name} is not a line of text: {value!r}")
-    return value.strip()
-
-
-def _bound(metric: str, name: str, value: Any) -> float | None:
-    if value is None:
+def inapplicable(limit: Limit, kernel: KernelKind | None) -> str | None:
+    """Return why *limit* says nothing of a machine with *kernel*; ``None`` if it does."""
+    if limit.kernel in (None, kernel):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _bad(f"{metric}: {name} is not a number: {value!r}")
-    return float(value)
+    known = "" if kernel else ", and whether this is one is not known"
+    return f"unknown: the limit is for {KERNELS[limit.kernel]}{known} ({limit.reason})"
 
 
-def _bad(message: str) -> InputError:
-    return InputError(f"calibration_limits: {message}")
+def bounds(limit: Limit) -> str:
+    """Return the bounds beyond which a value fails as text; the soft ones if there are no others."""
+    if limit.lower is None and limit.upper is None:
+        return soft_bounds(limit)
+    return _range(limit.lower, limit.upper, limit.unit)
+
+
+def soft_bounds(limit: Limit) -> str:
+    """Return the bounds beyond which a value is warned of as text."""
+    return _range(limit.soft_lower, limit.soft_upper, limit.unit)
+
+
+def _range(lower: float | None, upper: float | None, unit: str) -> str:
+    if lower is None:
+        return f"at most {upper:.15g} {unit}"
+    if upper is None:
+        return f"at least {lower:.15g} {unit}"
+    return f"{lower:.15g} to {upper:.15g} {unit}"
+
+
+def _digits(value: float, limit: Limit) -> str:
+    """Return *value* with as many digits as show on which side of the bounds it is."""
+    text = f"{value:g}"
+    sides = ((limit.lower, limit.upper), (limit.soft_lower, limit.soft_upper))
+    whole = any(float(text) in side or is_outside(float(text), *side) != is_outside(value, *side) for side in sides)
+    return repr(value) if whole else text
+
+
+def is_outside(value: float, lower: float | None, upper: float | None) -> bool:
+    """Return whether *value* is beyond one of the bounds; ``None`` is no bound."""
+    return (lower is not None and value < lower) or (upper is not None and value > upper)

@@ -40,6 +40,8 @@ def judge_value(
         since = _outside_since(history, row.index, lower, upper)
         fields = {"bound": (lower, upper), "since": since, "better": move.better}
         return row.verdict_on_value("limits", move.outcome, "; ".join(wrong), **fields)
+    if recorded is not None and recorded.outcome == "warn":
+        return row.verdict_on_value("limits", "noted", f"beyond a soft limit: {recorded.reason}", bound=(lower, upper))
     by = baseline.source if baseline is not None else "set in the inventory"
     reason = f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}"
     return row.verdict_on_value("limits", "pass", reason, bound=(lower, upper))

@@ -38,7 +38,7 @@ PASSES_IF: Final[Mapping[Check, str]] = {
     "errors": "no errors of memory or PCIe links were counted during the run",
     "complete": "everything planned was measured and is valid",
     "missing": "every metric of the last 30 nights exists and is valid; the metric is C(run) if there is no run",
-    "limits": "the metric is within its baseline, and within C(calibration_limits) of the inventory",
+    "limits": "the metric is within its baseline, and within the limits of the inventory and of acceptance files",
     "drift": "the level over the nights is unchanged or accepted (docs/method/drift.rst)",
     "homogeneity": "the level equals that of the testbed's other SUTs with the same processor "
     "(docs/method/homogeneity.rst)",
@@ -49,8 +49,8 @@ PASSES_IF: Final[Mapping[Check, str]] = {
 """Checks of the guide. ``unreadable`` is of a run document of any night, a baseline or the waivers."""
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
-"""``noted``: changed, but within the tolerance or for the better. ``no_reference``: there is no baseline or too little
-data; not a pass."""
+"""``noted``: changed, but within the tolerance or for the better, or only beyond a soft limit. ``no_reference``: there
+is no baseline or too little data; not a pass."""
 
 
 class ContextChange(Model):

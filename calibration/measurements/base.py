@@ -14,6 +14,7 @@ from pydantic import Field
 
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
+from calibration.base.percentiles import Histogram
 from calibration.base.statistics import Estimate, Estimator
 from calibration.base.trust import Trust, trust_of
 from calibration.base.validity import Flag
@@ -175,6 +176,17 @@ class Metric(Model):
     doubt: Flag | None = None
 
 
+class Observation(NamedTuple):
+    """In what the worst of something was looked for: how long on each CPU, and the worst of each, in ns.
+
+    ``samples`` are those of all CPUs; ``None`` if the time was observed without a break.
+    """
+
+    observed_s: float
+    by_cpu: Mapping[int, float]
+    samples: Histogram | None = None
+
+
 class MeasuredRun(NamedTuple):
     """The measurements of a run by kind, the context of its SUT, ``None`` if unknown, and curves published of it."""
 
@@ -291,6 +303,11 @@ class Declaration(ABC, Generic[S, V]):
             for labels, cell in table.cells(form.rpartition(".")[2]).items():
                 named = dict(zip(table.axes, labels, strict=True))
                 yield self.metric(form.format(**named), title.format(**named), cell)
+
+    def observation(self, values: V, metric: str) -> Observation | None:
+        """Return in what *metric* of *values*, the worst that was seen, was looked for; ``None`` for other metrics."""
+        del values, metric
+        return None
 
     def summary(self, measured: Sequence[V]) -> Iterator[str]:
         """Yield the introductory sentences of a page's section, from the valid values *measured* in one run."""

@@ -15,7 +15,7 @@ from calibration.base.model import Model, shared_fields
 from calibration.base.statistics import POISSON_CONFIDENCE, poisson_bounds
 from calibration.base.text import sentence_case
 from calibration.base.validity import Flag, flag
-from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.base import Declaration, Metric, Observation, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.evidence import missing_parts
 from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, latency
 from calibration.measurements.sut import Sut
@@ -211,6 +211,12 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             interval=values.rate_per_hour.interval,
             coverage=POISSON_CONFIDENCE,
         )
+
+    def observation(self, values: FirmwareValues, metric: str) -> Observation | None:
+        """Return for how long the longest gap was looked for, on the CPU that was observed least."""
+        if not metric.endswith(".max_gap_ns") or values.observed_s is None:
+            return None
+        return Observation(values.observed_s, {cpu.cpu: cpu.max_gap_ns or 0.0 for cpu in values.cpus if cpu.observed_s})
 
 
 def _floor(cpu: FirmwareCpu) -> FloorCpu:

@@ -22,6 +22,7 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
+    Observation,
     Parsed,
     Planned,
     Settings,
@@ -394,6 +395,14 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         yield self.metric(f"{cpu}.work_max_ns", title, values.work_max_ns)
         title = f"CPU time lost to interruptions, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
+
+    def observation(self, values: JitterValues, metric: str) -> Observation | None:
+        """Return for how long the longest interruption was looked for."""
+        if metric.endswith(".gaps.max_ns"):
+            return Observation(values.gaps.wall_s, {values.cpu: values.gaps.max_ns})
+        if metric.endswith(".work_max_ns"):
+            return Observation(values.work_s, {values.cpu: values.work_max_ns})
+        return None
 
 
 def quiet(found: Sequence[JitterValues]) -> list[JitterValues]:

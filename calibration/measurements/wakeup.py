@@ -26,6 +26,7 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
+    Observation,
     Parsed,
     Planned,
     Settings,
@@ -523,6 +524,13 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             if best is not None:
                 yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
         yield self.metric(f"{values.condition}.max_ns", f"{title}, worst of {values.wakes}", values.max_ns)
+
+    def observation(self, values: WakeupValues, metric: str) -> Observation | None:
+        """Return the wake-ups of which the worst is a metric."""
+        if not metric.endswith(".max_ns"):
+            return None
+        known = zip(values.by_cpu.cpus, values.by_cpu.max_ns, strict=True)
+        return Observation(values.wall_s, {cpu: worst for cpu, worst in known if worst is not None}, values.late_ns)
 
 
 def _median_and_worst(values: WakeupValues) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from calibration.acceptance import Acceptance
 from calibration.base.model import Model, UtcTime
 from calibration.base.trust import Judged, Trust, worst
 from calibration.base.tuning import SettingChange, Unrestored
@@ -247,10 +248,10 @@ def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
 
 
 class Verdict(Model):
-    """The verdict on one metric by its limit or reference; without either it is not a pass.
+    """The verdict on one metric by its limits or reference; without either it is not a pass.
 
     ``measurement`` is the identifier of the metric's measurement. Both are None if a limit names a metric that was not
-    measured, which is a failure.
+    measured, which is a failure. ``lower`` and ``upper`` are the bounds beyond which it fails, of all limits together.
     """
 
     name: str
@@ -258,7 +259,7 @@ class Verdict(Model):
     metric: Metric | None
     lower: float | None
     upper: float | None
-    outcome: Literal["pass", "fail", "no_reference", "invalid"]
+    outcome: Literal["pass", "warn", "fail", "no_reference", "invalid"]
     reason: str
 
 
@@ -285,16 +286,6 @@ class Imported(Model):
     inconsistencies: tuple[Inconsistency, ...]
 
 
-class Limit(Model):
-    """The limits of one metric from the inventory; at least one of ``lower`` and ``upper`` is set."""
-
-    metric: str
-    lower: float | None
-    upper: float | None
-    unit: str
-    reason: str
-
-
 class RecordMetric(Model):
     """The metric of record of *quantity*, with its trust and the worst reason against it.
 
@@ -318,7 +309,8 @@ class RunDocument(Model):
     ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
     program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
     whose metrics were all read from a third-party text. ``record`` names the metric of record of each quantity;
-    ``consistency`` has the cross-checks of the run's metrics.
+    ``consistency`` has the cross-checks of the run's metrics. ``acceptance`` are the acceptance files that it is judged
+    by, besides the limits of the inventory.
     """
 
     schema_version: Literal["run/1"]
@@ -337,6 +329,7 @@ class RunDocument(Model):
     consistency: tuple[ConsistencyCheck, ...]
     readings: tuple[Reading, ...]
     imported: Imported | None
+    acceptance: tuple[Acceptance, ...] = ()
 
     def __str__(self) -> str:
         """Return a short identification: logs show it for each gate, and the whole takes megabytes."""

@@ -99,6 +99,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         consistency=cross_checks(measurements),
         readings=readings,
         imported=None,
+        acceptance=() if start is None else start.acceptance,
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from calibration import __version__
+from calibration.acceptance import Acceptance
+from calibration.acceptance.limits import Limit
 from calibration.base.errors import EnvironmentLacksError
 from calibration.base.tuning import SettingChange
 from calibration.context.facts import differences
@@ -19,7 +21,6 @@ from calibration.preflight.checks import Check, refusal
 from calibration.profiles import load_profile
 from calibration.results.kept_shapes import kept_references
 from calibration.results.layout import CAPTURE, run_directory
-from calibration.results.model import Limit
 from calibration.run.attempts import record_attempt, remaining_plan, start_of
 from calibration.run.plan import make_plan
 from calibration.run.records import (
@@ -83,6 +84,7 @@ def begin(
     examine: CheckSut = no_checks,
     changes: Iterable[SettingChange] = (),
     limits: Iterable[Limit] = (),
+    acceptance: Iterable[Acceptance] = (),
     prefetchers_ok: bool = False,
 ) -> BegunRun:
     """Plan a run on the SUT of *capture* (a ``.tar.gz``), and record its start.
@@ -113,7 +115,8 @@ def begin(
     if refused := refusal(checks):
         record_attempt(directory, NotBegunRecord(**known, reason=refused), capture)
         raise NotBegunError(refused)
-    record_attempt(directory, StartRecord(**known, limits=tuple(limits), plan=plan), capture)
+    start = StartRecord(**known, limits=tuple(limits), acceptance=tuple(acceptance), plan=plan)
+    record_attempt(directory, start, capture)
     return BegunRun(directory, plan)
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from calibration.acceptance import Acceptance
+from calibration.acceptance.limits import Limit
 from calibration.base.errors import InputError
 from calibration.base.files import open_regular, read_regular, regular_lines, write_whole
 from calibration.base.model import Model, UtcTime, fault_of
@@ -20,7 +22,7 @@ from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.health import Health
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
-from calibration.results.model import CheckerRun, Limit, MlcProgram, MlcRun, OtherRun, ProbeBuild
+from calibration.results.model import CheckerRun, MlcProgram, MlcRun, OtherRun, ProbeBuild
 from calibration.results.store import unwritable
 from calibration.sutprobe.document import Surroundings
 
@@ -52,12 +54,13 @@ class _FirstBegin(_Begin):
 
 
 class StartRecord(_FirstBegin):
-    """Start of a run: who measures what on which SUT, the limits that will apply, and the plan."""
+    """Start of a run: who measures what on which SUT, the limits and acceptance files that apply, and the plan."""
 
     record: Literal["start"] = "start"
     capture: str
     capture_sha256: str
     limits: tuple[Limit, ...] = ()
+    acceptance: tuple[Acceptance, ...] = ()
     plan: Plan
 
 

@@ -21,6 +21,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from calibration import __version__
+from calibration.acceptance import Acceptance
+from calibration.acceptance.limits import Limit
 from calibration.base.commandline import cleanup_command, run_command
 from calibration.base.errors import (
     GOOD,
@@ -45,7 +47,7 @@ from calibration.measurements.plan import Plan
 from calibration.measurements.table import with_tables
 from calibration.preflight.checks import Check, taken_over_check
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
-from calibration.results.model import CheckerRun, Limit, MlcProgram, ProbeBuild
+from calibration.results.model import CheckerRun, MlcProgram, ProbeBuild
 from calibration.run.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, RecordReader, read_record
 from calibration.run.attempts import (
     chosen,
@@ -156,6 +158,7 @@ class Request:
     settings: Mapping[str, Any] = field(default_factory=dict)
     prefetchers_ok: bool = False
     limits: tuple[Limit, ...] = ()
+    acceptance: tuple[Acceptance, ...] = ()
     checks: tuple[Check, ...] = ()
     asked: tuple[str, ...] = ()
     checker: Path | None = None
@@ -347,8 +350,9 @@ def _begin(request: Request, prepared: Prepared, examine: CheckSut, *, resumed: 
     }
     if resumed and has_begun(request.directory):
         return resume(request.directory, **attempt)
-    attempt |= {"limits": request.limits, "prefetchers_ok": request.prefetchers_ok, **request.names}
-    return begin(request.results, profile=request.profile, **attempt)
+    attempt |= {name: getattr(request, name) for name in ("profile", "limits", "acceptance", "prefetchers_ok")}
+    attempt |= request.names
+    return begin(request.results, **attempt)
 
 
 # What is run

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.acceptance.limits import Limit
 from calibration.base.commandline import calibration_command
 from calibration.base.errors import EnvironmentLacksError
 from calibration.cli import calibration
@@ -19,7 +20,7 @@ from calibration.judge.verdicts import ContextChange
 from calibration.report.show import print_run, print_story
 from calibration.report.story import Story
 from calibration.results.imports import EPOCH, document_of, read_file
-from calibration.results.model import Limit, RunDocument
+from calibration.results.model import RunDocument
 from tests.readings import PAGES
 from tests.report.report_documents import (
     first_screen,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from docutils import nodes
 
+from calibration.acceptance.limits import Limit
 from calibration.base.errors import InputError
 from calibration.judge.answer import TEST
 from calibration.judge.run import judge_run
@@ -18,7 +19,7 @@ from calibration.report.headlines import MAX_ROWS, HeadlineRow
 from calibration.report.sections import rows as section_rows
 from calibration.report.story import MAX_FINDINGS, Story, told
 from calibration.results.metrics_of_record import metrics_of_record
-from calibration.results.model import Limit, RunDocument
+from calibration.results.model import RunDocument
 from tests.readings import PAGES
 from tests.report.report_documents import (
     first_screen,

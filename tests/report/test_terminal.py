@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner
 from docutils import nodes
 
+from calibration.acceptance.limits import Limit
 from calibration.commands.report import report_command
 from calibration.judge.run import judge_run
 from calibration.measurements import registry
 from calibration.profiles import load_profile
 from calibration.report.terminal import print_blocks
 from calibration.results.layout import RUN
-from calibration.results.model import Limit, MetricsDocument, RunDocument
+from calibration.results.model import MetricsDocument, RunDocument
 from calibration.results.plain import PlainRow, metrics_of, plain_document, rows
 from calibration.results.store import StoredRun
 from tests.readings import PAGES

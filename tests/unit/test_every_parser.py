@@ -264,7 +264,8 @@ EXEMPT: dict[str, str] = {
          "results.documents.read_reference", "results.index.read_history"), IN_PROJECT),
     **dict.fromkeys(
         ("gates.live.read_inventory", "formats.csit_topology.name_of_testbed", "formats.throughput.read_throughput",
-         "judge.limits.read_limits", "judge.baseline_files.read_baseline_file", "judge.entries.read_entries",
+         "acceptance.limits.read_limits", "acceptance.load_acceptance", "judge.baseline_files.read_baseline_file",
+         "judge.entries.read_entries",
          "judge.tolerances.read_tolerances", "judge.waivers.read_waivers", "measurements.mlc_program.read_commands",
          "measurements.mlc_program.check_licence", "measurements.mlc_program.read_program", "audit.kinds.read_items",
          "preflight.expectations.read_again", "preflight.expectations.read_expectations",

@@ -31,6 +31,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 from pyarrow import parquet
 
+from calibration.acceptance.limits import Limit
 from calibration.base.errors import EnvironmentLacksError
 from calibration.base.places import SHARE
 from calibration.cli import calibration
@@ -45,7 +46,6 @@ from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
 from calibration.results import index
 from calibration.results.layout import RUN
-from calibration.results.model import Limit
 from calibration.results.store import read_run
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require
@@ -102,7 +102,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             update={
                 "run": made.run.model_copy(update=names),
                 "measurements": measurements,
-                "verdicts": tuple(verdicts_of(measurements, LIMITS.get((sut, night), ()))),
+                "verdicts": tuple(verdicts_of(measurements, [LIMITS.get((sut, night), [])])),
             }
         )
         store(made, path)

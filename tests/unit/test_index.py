@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from calibration.acceptance.limits import Limit
 from calibration.base.errors import EnvironmentLacksError, InputError
 from calibration.judge.run import judge_run
 from calibration.results import index, store
@@ -25,7 +26,7 @@ from calibration.results.cross_checks import cross_checks
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
-from calibration.results.model import Limit, RunDocument
+from calibration.results.model import RunDocument
 from calibration.results.plain import metrics_of
 from calibration.results.run_checks import run_checks
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled

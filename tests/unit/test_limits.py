@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from calibration.acceptance.limits import KernelKind, read_limits
 from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
 from calibration.context.model import Context
-from calibration.judge.limits import read_limits
 from calibration.judge.run import verdicts_of
 from calibration.measurements import declaration
 from calibration.results.model import Measurement, Verdict
@@ -35,7 +35,7 @@ def measured(context: Context, *, invalid: bool = False) -> Measurement:
 
 
 def verdicts(context: Context, *limits: dict[str, Any], invalid: bool = False) -> list[Verdict]:
-    return list(verdicts_of([measured(context, invalid=invalid)], read_limits(list(limits))))
+    return list(verdicts_of([measured(context, invalid=invalid)], [read_limits(list(limits))]))
 
 
 def value(context: Context) -> tuple[float, tuple[float, float]]:
@@ -93,10 +93,62 @@ def test_an_invalid_metric_is_not_compared(context: Context) -> None:
     assert (verdict.outcome, verdict.reason) == ("invalid", "a made up machine")
 
 
+def test_a_pattern_sets_the_limit_of_every_metric_that_fits(context: Context) -> None:
+    figure, _ = value(context)
+    (verdict,) = verdicts(context, {**GOOD, "metric": "idle_latency.*", "upper": figure / 2})
+    assert (verdict.name, verdict.outcome, verdict.upper) == ("idle_latency.latency_ns", "fail", figure / 2)
+
+
+def test_the_first_limit_that_fits_applies(context: Context) -> None:
+    figure, _ = value(context)
+    wide, narrow = {**GOOD, "upper": figure * 2}, {**GOOD, "metric": "idle_*", "upper": figure / 2}
+    assert [item.outcome for item in verdicts(context, wide, narrow)] == ["pass"]
+    assert [item.outcome for item in verdicts(context, narrow, wide)] == ["fail"]
+
+
+def test_a_pattern_of_what_was_not_measured_fails(context: Context) -> None:
+    _, bandwidth = verdicts(context, {**GOOD, "metric": "*.bandwidth_mb_s", "unit": "MB/s"})
+    assert (bandwidth.name, bandwidth.metric, bandwidth.outcome) == ("*.bandwidth_mb_s", None, "fail")
+
+
+def test_a_value_beyond_a_soft_limit_is_a_warning(context: Context) -> None:
+    figure, _ = value(context)
+    (verdict,) = verdicts(context, {**GOOD, "upper": figure * 2, "soft_upper": figure / 2})
+    assert (verdict.outcome, verdict.upper) == ("warn", figure * 2)
+    assert f"expected at most {figure / 2:.15g} ns, found" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("kernel", "outcome"), [("real_time", "fail"), ("other", "no_reference"), (None, "no_reference")]
+)
+def test_a_limit_for_real_time_kernels_says_nothing_of_others(
+    context: Context, kernel: KernelKind | None, outcome: str
+) -> None:
+    limits = read_limits([{**GOOD, "upper": 1, "kernel": "real_time"}])
+    (verdict,) = verdicts_of([measured(context)], [limits], kernel)
+    assert verdict.outcome == outcome
+    assert (verdict.upper is None) == (outcome == "no_reference")
+
+
+def test_of_several_lists_the_verdict_is_that_of_the_worst_that_tells(context: Context) -> None:
+    figure, _ = value(context)
+    good, bad, silent = (
+        read_limits([{**GOOD, **changes}])
+        for changes in ({"upper": figure * 2}, {"upper": figure / 2}, {"upper": 1, "kernel": "real_time"})
+    )
+    for lists, outcome, upper in (
+        ([good, bad], "fail", figure / 2),
+        ([good, silent], "pass", figure * 2),
+        ([silent], "no_reference", None),
+    ):
+        (verdict,) = verdicts_of([measured(context)], lists, "other")
+        assert (verdict.outcome, verdict.upper) == (outcome, upper)
+
+
 @pytest.mark.parametrize(("limits", "words"), [
     ("idle", "not a list: 'idle'"),
-    ([["idle"]], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
-    ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
+    ([["idle"]], "limit 1: not a mapping of metric, lower, upper, soft_lower,"),
+    ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, soft_lower,"),
     ([{**GOOD, "metric": "idle_latency.latency"}], "unknown metric 'idle_latency.latency'"),
     ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "unknown metric 'bandwidth_matrix.a"),
     ([{**GOOD, "unit": "us"}], "the unit of idle_latency.latency_ns is ns, not us"),
@@ -109,6 +161,12 @@ def test_an_invalid_metric_is_not_compared(context: Context) -> None:
     ([{**GOOD, "upper": True}], "upper is not a number: True"),
     ([{**GOOD, "lower": 501}], "the lower bound 501 is above the upper bound 500"),
     ([GOOD, GOOD], "several limits for idle_latency.latency_ns"),
+    ([{**GOOD, "metric": "idle_latency.late*_mb"}], "no metric matches 'idle_latency.late*_mb'"),
+    ([{**GOOD, "metric": "wakeup.*", "unit": "MB/s"}], "is ns, not MB/s"),
+    ([{**GOOD, "soft_upper": 501}], "the soft upper bound 501 is above the upper bound 500"),
+    ([{**GOOD, "lower": 5, "soft_lower": 4}], "the lower bound 5 is above the soft lower bound 4"),
+    ([{**GOOD, "kernel": "rt"}], "kernel must be real_time or other, not 'rt'"),
+    ([{**GOOD, "observed_s": 0}], "observed_s must be above 0, not 0"),
 ])  # fmt: skip
 def test_unusable_limits_are_refused(limits: Any, words: str) -> None:
     with pytest.raises(InputError) as refused:

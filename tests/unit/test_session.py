@@ -23,6 +23,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from calibration.acceptance.limits import Limit
 from calibration.base.commandline import cleanup_command
 from calibration.base.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.base.tuning import Unrestored, read_changes
@@ -33,7 +34,7 @@ from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
 from calibration.preflight.checks import Check
 from calibration.report.summary import outcome
-from calibration.results.model import Limit, MlcProgram, ProbeBuild, RunDocument
+from calibration.results.model import MlcProgram, ProbeBuild, RunDocument
 from calibration.run import remote, session
 from calibration.run.answers import CANCELLED
 from calibration.run.assemble import assemble

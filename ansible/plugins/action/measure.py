@@ -16,18 +16,20 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
     checks_of,
     options_of,
     required,
+    restored,
 )
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller, one_per_cpu
 from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
 from ansible import constants as C
+from calibration.acceptance import Acceptance
+from calibration.acceptance.limits import read_limits
 from calibration.audit.kinds import asked_for
 from calibration.base.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
 from calibration.base.text import duration
 from calibration.base.tuning import SETTINGS, wanted_settings
 from calibration.build import TARGETS, build, prebuilt
 from calibration.finish import finished
-from calibration.judge.limits import read_limits
 from calibration.measurements.mlc_program import check_licence
 from calibration.preflight.checks import refusal
 from calibration.preflight.expectations import read_again
@@ -123,6 +125,7 @@ class ActionModule(SutAction):
             settings=settings,
             prefetchers_ok=consent["prefetchers"],
             limits=read_limits(preflight.get("limits") or []),
+            acceptance=restored(Acceptance, preflight.get("acceptance") or []),
             checks=checks_of(preflight.get("checks") or []),
             asked=asked_for(read_again(preflight.get("expectations") or {}).state),
             checker=Path(checker) if (checker := arguments["context_meltdown_checker"]) else None,

@@ -20,6 +20,8 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
     options_of,
 )
 
+from calibration.acceptance import load_acceptance
+from calibration.acceptance.limits import read_limits
 from calibration.base.errors import (
     CalibrationError,
     ConnectionLostError,
@@ -28,7 +30,6 @@ from calibration.base.errors import (
     NoAnswerError,
     SutError,
 )
-from calibration.judge.limits import read_limits
 from calibration.measurements.mlc_program import check_licence
 from calibration.preflight.agreement import Known
 from calibration.preflight.checks import AGREED, refusal
@@ -105,8 +106,10 @@ class ActionModule(SutAction):
         check_licence(arguments["mlc_archive"], accepted=arguments["mlc_license_accepted"])
         expectations = read_expectations(arguments)
         limits = read_limits(arguments["limits"])
+        acceptance = [load_acceptance(name) for name in arguments["acceptance"]]
         check_controller(arguments)
         given = {"expectations": expectations.model_dump(mode="json"), "limits": dumped(limits)}
+        given |= {"acceptance": dumped(acceptance)}
         try:
             answer, trip = self.ask_sut(arguments)
             facts = read_facts(answer)

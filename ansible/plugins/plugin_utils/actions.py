@@ -115,9 +115,14 @@ def dumped(models):
     return [model.model_dump(mode="json") for model in models]
 
 
+def restored(form, given):
+    """Return the models of *form* that :func:`dumped` made the plain values of a task's result of."""
+    return tuple(form.model_validate_json(json.dumps(item)) for item in given)
+
+
 def checks_of(given):
     """Return the SUT's checks from a task's result."""
-    return tuple(Check.model_validate_json(json.dumps(item)) for item in given)
+    return restored(Check, given)
 
 
 ANSWER_S = 120.0
