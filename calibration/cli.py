@@ -35,6 +35,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "show": "calibration.commands.report:show_command",
         "report": "calibration.commands.report:report_command",
         "compare": "calibration.commands.judging:compare_command",
+        "sheet": "calibration.commands.sheet:sheet_command",
         "trend": "calibration.commands.judging:trend_command",
         "export": "calibration.commands.export:export_command",
         "explain": "calibration.commands.explain:explain_command",

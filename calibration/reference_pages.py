@@ -21,6 +21,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from calibration.acceptance import load_acceptance, preset_names
 from calibration.base import units
 from calibration.base.errors import EXIT_CODES
 from calibration.base.flags import GROUPS
@@ -49,6 +50,7 @@ from calibration.report.advice import RULES
 from calibration.report.environment import TEMPLATES
 from calibration.report.normal import by_processor
 from calibration.report.sections import page_order
+from calibration.report.sheet import asked
 from calibration.results.model import RunDocument
 from calibration.results.schema import json_schema
 from calibration.run.records import Record
@@ -410,10 +412,27 @@ def inconsistencies() -> Iterator[str]:
     yield from _table(("Code", "Meaning"), ((f"``{code}``", _shown(what)) for code, what in INCONSISTENCIES.items()))
 
 
+def acceptance_files() -> Iterator[str]:
+    """Yield the acceptance files that come with the harness, each with its limits."""
+    yield from _table(
+        ("Name", "Source", "Limits", "Profile"),
+        (
+            (
+                f"``{name}``",
+                f"`{_shown(found.title)} <{found.source.url}>`__, {_shown(found.source.date)}. {_shown(found.conditions)}",
+                "; ".join(f"``{limit.metric}`` {_shown(', '.join(asked(limit)))}" for limit in found.limits),
+                f"``{found.profile}``",
+            )
+            for name in preset_names()
+            for found in [load_acceptance(name)]
+        ),
+    )
+
+
 SOURCES = (
     variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
     figure_metrics, published_figures, exit_codes, advice, nights_needed, kernel_evidence, kernel_parameters,
-    prefetchers, inconsistencies, preflight_checks, expected_state, night_checks, spreads,
+    prefetchers, inconsistencies, preflight_checks, expected_state, night_checks, spreads, acceptance_files,
 )  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 

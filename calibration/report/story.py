@@ -12,17 +12,20 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from calibration.acceptance import Acceptance
 from calibration.base import units
 from calibration.base.cpulists import short_cpulist
 from calibration.base.errors import InputError
 from calibration.base.flags import FINDINGS, FLAGS, Severity
 from calibration.base.trust import Trust
+from calibration.base.units import plural
 from calibration.base.validity import Flag
 from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation
 from calibration.counters.tables import table_for
 from calibration.judge.answer import Look, Sharpness, look
+from calibration.judge.sheet import VERDICTS, accepted
 from calibration.judge.since import Since
 from calibration.judge.standing import Standing, Standings
 from calibration.measurements.jitter import JitterValues, quiet
@@ -136,6 +139,7 @@ def trust_word(trust: Trust, reason: Flag | None) -> str:
 def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[tuple[str, bool]]:
     """Yield the findings, worst first, and whether there is advice on them."""
     first = [
+        *(_accepted(document, acceptance) for acceptance in document.acceptance),
         *_failed_checks(document.consistency),
         *_invalid(document.measurements),
         *_not_measured(document),
@@ -150,6 +154,11 @@ def _findings(document: RunDocument, context: Context | None, advised: Sequence[
         for item, flag in _flags(document.measurements, "warn")
         if flag.code != "PARTIAL"
     )
+
+
+def _accepted(document: RunDocument, acceptance: Acceptance) -> str:
+    outcome, met, limits = accepted(document, acceptance)
+    return f"Acceptance by {acceptance.name}: {VERDICTS[outcome]}, {met} of {plural(limits, 'limit')} met."
 
 
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The acceptance sheet: what its rows and its verdict are made of, and acceptance files as they are read."""
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from calibration.acceptance import Acceptance, load_acceptance, preset_names
+from calibration.acceptance.limits import kernel_kind, read_limits, rows_of
+from calibration.base.errors import InputError
+from calibration.base.validity import flag, validity
+from calibration.judge.sheet import Looked, Row, Sheet, accepted, make_sheet
+from calibration.judge.waivers import Waiver, Waivers
+from calibration.profiles import profile_names
+from calibration.report.sheet import row_text, sheet_page
+from calibration.results.model import RunDocument
+from calibration.results.store import StoredRun
+from tests.report.report_documents import run_document
+
+KINDS = ("wakeup", "firmware", "jitter", "idle_latency")
+SOURCE = {"document": "A test plan", "url": "https://example.net/plan", "date": "2026-11-01"}
+LATE = {"metric": "wakeup.*.max_ns", "unit": "ns", "reason": "section 4"}
+
+
+@pytest.fixture(scope="module")
+def document() -> RunDocument:
+    return run_document(names=KINDS)
+
+
+def preemption(document: RunDocument, model: str | None) -> RunDocument:
+    """Return *document* of a machine whose kernel has this preemption model."""
+    assert document.context is not None
+    context = document.context.parsed
+    kernel = context.kernel.model_copy(update={"preemption": model})
+    parsed = context.model_copy(update={"kernel": kernel})
+    return document.model_copy(update={"context": document.context.model_copy(update={"parsed": parsed})})
+
+
+def asking(*limits: dict[str, Any]) -> Acceptance:
+    """Return an acceptance file with *limits*."""
+    fields = {"name": "plan", "sha256": "0" * 64, "title": "A plan", "conditions": "a load", "profile": "rt_smoke"}
+    return Acceptance(**fields, source=SOURCE, limits=read_limits(list(limits)))  # type: ignore[arg-type]
+
+
+def stored(document: RunDocument, **run: Any) -> StoredRun:
+    """Return *document* as stored, with other fields of its run."""
+    document = document.model_copy(update={"run": document.run.model_copy(update=run)})
+    return StoredRun(Path("run.json"), document.model_dump_json().encode())
+
+
+def sheet(document: RunDocument, *limits: dict[str, Any], waivers: Waivers | None = None) -> Sheet:
+    return make_sheet([stored(document)], asking(*limits), waivers or Waivers())
+
+
+def row(document: RunDocument, **limit: Any) -> Row:
+    (found,) = sheet(document, {**LATE, **limit}).rows
+    return found
+
+
+def worst_ns(document: RunDocument, kind: str = "wakeup") -> float:
+    return max(
+        metric.value
+        for measurement in document.measurements
+        if measurement.kind == kind
+        for metric in measurement.metrics()
+        if metric.name.endswith(("max_ns", "max_gap_ns"))
+    )
+
+
+def test_a_pattern_takes_every_metric_that_fits_and_shows_the_worst(document: RunDocument) -> None:
+    found = row(document, upper=1e9)
+    assert found.outcome == "pass"
+    assert found.metrics == 3
+    assert found.worst is not None
+    assert found.worst.value == worst_ns(document)
+
+
+def test_beyond_the_soft_limit_is_a_warning_and_beyond_the_limit_a_failure(document: RunDocument) -> None:
+    worst = worst_ns(document)
+    assert row(document, soft_upper=worst - 1, upper=worst).outcome == "warn"
+    assert row(document, soft_upper=worst - 1).outcome == "warn"
+    assert row(document, soft_upper=worst - 2, upper=worst - 1).outcome == "fail"
+    assert row(document, soft_upper=worst, upper=worst).outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("model", "kernel", "outcome"),
+    [
+        ("real-time", "real_time", "pass"),
+        ("real-time, lazy", "real_time", "pass"),
+        ("full", "real_time", "unknown"),
+        (None, "real_time", "unknown"),
+        ("real-time", "other", "unknown"),
+        ("voluntary", "other", "pass"),
+        (None, None, "pass"),
+    ],
+)
+def test_a_limit_for_other_kernels_says_nothing(
+    document: RunDocument, model: str | None, kernel: str | None, outcome: str
+) -> None:
+    found = row(preemption(document, model), upper=1e9, kernel=kernel)
+    assert found.outcome == outcome
+    if outcome == "unknown":
+        words = {"real_time": "the limit is for real-time kernels", "other": "kernels that are not real-time"}
+        assert words[kernel or ""] in found.reason
+        assert ("whether this is one is not known" in found.reason) == (model is None)
+
+
+def test_of_two_limits_the_one_for_the_kernel_applies(document: RunDocument) -> None:
+    limits = [{**LATE, "upper": 1.0, "kernel": "real_time"}, {**LATE, "upper": 1e9, "kernel": "other"}]
+    (found,) = sheet(preemption(document, "full"), *limits).rows
+    assert (found.limit.kernel, found.outcome) == ("other", "pass")
+    (found,) = sheet(preemption(document, "real-time"), *limits).rows
+    assert (found.limit.kernel, found.outcome) == ("real_time", "fail")
+
+
+def test_what_was_looked_for_too_briefly_is_unknown_and_a_failure_all_the_same(document: RunDocument) -> None:
+    found = row(document, upper=1e9, observed_s=43200)
+    assert found.outcome == "unknown"
+    assert found.reason.endswith("of 12 h")
+    assert row(document, upper=1.0, observed_s=43200).outcome == "fail"
+    assert found.looked is not None
+    assert row(document, upper=1e9, observed_s=found.looked.observed_s).outcome == "pass"
+
+
+def test_runs_add_up(document: RunDocument) -> None:
+    one = row(document, upper=1e9).looked
+    again = stored(document, id="20260103T010000Z-0001")
+    two = make_sheet([stored(document), again], asking({**LATE, "upper": 1e9})).rows[0].looked
+    assert one is not None
+    assert two is not None
+    assert two.observed_s == pytest.approx(2 * one.observed_s)
+    assert (two.samples, two.cpus) == (2 * (one.samples or 0), one.cpus)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "the same run is given twice"),
+        ({"id": "20260103T010000Z-0001", "sut": "other"}, "a sheet is about one SUT"),
+    ],
+)
+def test_runs_that_do_not_add_up_are_refused(document: RunDocument, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_sheet([stored(document), stored(document, **changes)], asking({**LATE, "upper": 1e9}))
+
+
+def test_runs_of_a_machine_that_changed_are_refused(document: RunDocument) -> None:
+    other = document.model_copy(update={"facts": document.facts | {"BIOS": "2.0"}})
+    with pytest.raises(InputError, match=r"changed between .*: BIOS"):
+        make_sheet([stored(document), stored(other, id="20260103T010000Z-0001")], asking({**LATE, "upper": 1e9}))
+
+
+def test_what_was_never_seen_has_a_bound(document: RunDocument) -> None:
+    worst = worst_ns(document)
+    looked = row(document, upper=worst).looked
+    assert looked is not None
+    assert looked.samples is not None
+    assert looked.beyond == 0
+    assert looked.at_most == pytest.approx(3 / looked.samples, rel=0.01)
+    assert looked.per_hour is None
+    late = row(document, upper=worst - 1).looked
+    assert late is not None
+    assert late.beyond is not None
+    assert late.beyond >= 1
+    assert late.at_most is None
+
+
+def test_a_gap_that_was_never_seen_has_a_rate(document: RunDocument) -> None:
+    limit = {"metric": "firmware.max_gap_ns", "upper": 1e9, "unit": "ns", "reason": "firmware"}
+    looked = sheet(document, limit).rows[0].looked
+    assert looked is not None
+    assert looked.samples is None
+    assert looked.per_hour == pytest.approx(3 / (looked.cpu_s / 3600), rel=0.01)
+    late = sheet(document, {**limit, "upper": 0.5}).rows[0].looked
+    assert late is not None
+    assert late.per_hour is None
+
+
+def test_cpus_beyond_the_soft_limit_are_named(document: RunDocument) -> None:
+    worst = worst_ns(document)
+    found = row(document, soft_upper=worst - 1, upper=1e9)
+    assert found.looked is not None
+    assert len(found.looked.over_soft) == 1
+    assert f"of {len(found.looked.cpus)} CPU" in row_text(found).unseen
+    none = row(document, soft_upper=worst, upper=1e9).looked
+    assert none is not None
+    assert none.over_soft == ()
+
+
+def test_a_limit_of_what_was_not_measured_fails(document: RunDocument) -> None:
+    limit = {"metric": "bandwidth_matrix.*.bandwidth_mb_s", "lower": 1, "unit": "MB/s", "reason": "a plan"}
+    found = sheet(document, limit)
+    assert (found.outcome, found.rows[0].reason, found.rows[0].metrics) == ("fail", "not measured", 0)
+
+
+def test_an_invalid_value_is_unknown(document: RunDocument) -> None:
+    invalid = validity([flag("EMULATED", "a made up machine")])
+    measurements = tuple(
+        item.model_copy(update={"validity": invalid}) if item.kind == "wakeup" else item
+        for item in document.measurements
+    )
+    found = row(document.model_copy(update={"measurements": measurements}), upper=1e9)
+    assert (found.outcome, "a made up machine" in found.reason) == ("unknown", True)
+
+
+def waiver(document: RunDocument, metric: str, days: int) -> Waivers:
+    until = document.run.finished_at.date() + timedelta(days=days)
+    names = {"testbed": document.run.testbed, "sut": document.run.sut, "metric": metric, "check": "limits"}
+    return Waivers([(1, Waiver(**names, reason="a DIMM is ordered", by="Ada", until=until))])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("days", "outcome"), [(0, "pass"), (-1, "fail")])
+def test_a_waiver_that_covers_the_run_excuses_a_failure(document: RunDocument, days: int, outcome: str) -> None:
+    limit = {"metric": "wakeup.idle.max_ns", "upper": 1.0, "unit": "ns", "reason": "a plan"}
+    waived = sheet(document, limit, waivers=waiver(document, "wakeup.idle.max_ns", days))
+    assert waived.rows[0].outcome == outcome
+    assert (waived.rows[0].waived is not None) == (outcome == "pass")
+    assert row_text(waived.rows[0]).verdict == ("waived" if outcome == "pass" else "fail")
+
+
+def test_a_waiver_of_one_metric_does_not_excuse_another(document: RunDocument) -> None:
+    found = sheet(document, {**LATE, "upper": 1.0}, waivers=waiver(document, "wakeup.idle.max_ns", 1))
+    assert found.outcome == "fail"
+
+
+def test_a_failed_check_of_a_run_fails_the_sheet(document: RunDocument) -> None:
+    assert sheet(document, {**LATE, "upper": 1e9}).outcome == "pass"
+    left = document.model_copy(update={"flags": (*document.flags, flag("NOT_RESTORED", "the governor is changed"))})
+    found = sheet(left, {**LATE, "upper": 1e9})
+    assert found.outcome == "fail"
+    assert found.rows[0].outcome == "pass"
+
+
+def test_the_sheet_names_what_it_is_made_of(document: RunDocument) -> None:
+    run = stored(document)
+    made = make_sheet([run], asking({**LATE, "upper": 1e9}))
+    assert made.runs[0].sha256 == hashlib.sha256(run.content).hexdigest()
+    assert any(command.startswith("sutprobe wakeup ") for command in made.runs[0].commands)
+    assert not any("sutprobe latency" in command for command in made.runs[0].commands)
+    assert "kernel" in made.machine
+    assert Sheet.model_validate_json(made.model_dump_json()) == made
+
+
+def test_the_page_counts_as_the_sheet_does(document: RunDocument) -> None:
+    limits = ({**LATE, "upper": 1e9}, {"metric": "firmware.max_gap_ns", "upper": 0.5, "unit": "ns", "reason": "x"})
+    outcome, met, of = accepted(document, asking(*limits))
+    made = sheet(document, *limits)
+    assert (outcome, met, of) == (made.outcome, 1, 2) == ("fail", 1, 2)
+    assert sheet_page(made)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        ("wakeup.*.max_ns", {"wakeup"}),
+        ("wakeup.housekeep*.max_ns", {"wakeup"}),
+        ("jitter.cpu1?.gaps.max_ns", {"jitter"}),
+        ("*.max_gap_ns", {"firmware"}),
+        ("wakeup.*.max_mb", set()),
+        ("nothing.*", set()),
+    ],
+)
+def test_a_pattern_must_fit_some_metric(pattern: str, rows: set[str]) -> None:
+    assert {row.name.partition(".")[0] for row in rows_of(pattern)} == rows
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_each_file_is_whole(name: str) -> None:
+    found = load_acceptance(name)
+    assert found.source.url.startswith("https://")
+    assert found.profile in profile_names()
+    assert found.limits
+    assert found.comparison
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"limits": []}, "limits"),
+        ({"limits": [{**LATE, "upper": 1, "unit": "s"}]}, r"plan\.yml: the unit of wakeup"),
+        ({"source": {"document": "x"}}, "source.url"),
+        ({"more": 1}, "more"),
+        ({"title": ""}, "title"),
+    ],
+)
+def test_files_that_are_wrong_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    good = {
+        "title": "A plan",
+        "source": SOURCE,
+        "conditions": "x",
+        "profile": "quick",
+        "limits": [{**LATE, "upper": 1}],
+    }
+    path = tmp_path / "plan.yml"
+    path.write_text(yaml.safe_dump(good))
+    assert load_acceptance(str(path)).name == "plan"
+    path.write_text(yaml.safe_dump(good | change))
+    with pytest.raises(InputError, match=words):
+        load_acceptance(str(path))
+
+
+def test_an_unknown_file_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        load_acceptance(str(tmp_path / "none.yml"))
+    with pytest.raises(InputError, match="unknown acceptance file"):
+        load_acceptance("no_such_file_at_all")
+
+
+def test_the_kind_of_a_kernel_is_what_it_says_of_itself(document: RunDocument) -> None:
+    assert kernel_kind(None) is None
+    for model, kind in (("real-time, lazy", "real_time"), ("full", "other"), (None, None)):
+        changed = preemption(document, model).context
+        assert changed is not None
+        assert kernel_kind(changed.parsed) == kind
+
+
+def test_looked_text_of_a_day() -> None:
+    looked = Looked(
+        observed_s=86400.0,
+        cpu_s=86400.0 * 62,
+        cpus=tuple(range(2, 64)),
+        over_soft=(),
+        samples=26_784_000_000,
+        beyond=0,
+        at_most=1.118e-10,
+        per_hour=None,
+    )
+    (limit,) = read_limits([{**LATE, "upper": 40000}])
+    text = row_text(Row(limit=limit, outcome="pass", reason="", metrics=1, looked=looked))
+    assert text.looked == "24 h 0 min on CPUs 2-63; 26,784,000,000 samples"
+    assert text.unseen == "none beyond 40 µs: with 95 % confidence fewer than 1 in 8,940,000,000 are"
