@@ -28,11 +28,10 @@ MAX_REASONS: Final = 6
 class RowText(NamedTuple):
     """A row of the sheet in words."""
 
-    metrics: str
-    asked: str
+    limit: str
     worst: str
     looked: str
-    unseen: str
+    beyond: str
     verdict: str
     reason: str
     style: Style | None
@@ -72,8 +71,7 @@ def reasons(sheet: Sheet) -> Iterator[str]:
     open_rows = [row for row in sheet.rows if row.outcome != "pass" or row.waived is not None]
     for row in open_rows[:MAX_REASONS]:
         waived = f"waived until {row.waived.until} by {row.waived.by}: {row.waived.reason}; " if row.waived else ""
-        name = row.limit.metric if row.worst is None else row.worst.name
-        yield f"{name}: {waived}{row.reason}"
+        yield f"{row.limit.metric if row.worst is None else row.worst.name}: {waived}{_why(row)}"
     if len(open_rows) > MAX_REASONS:
         yield f"and {len(open_rows) - MAX_REASONS} more below"
     for check in sheet.checks:
@@ -81,19 +79,27 @@ def reasons(sheet: Sheet) -> Iterator[str]:
             yield f"the check {check.name} of a run fails: {check.texts[0]}"
 
 
+def _why(row: Row) -> str:
+    """Return why *row* does not pass."""
+    if row.outcome == "unknown" or row.worst is None:
+        return row.reason.removeprefix("unknown: ")
+    limit = row.limit
+    wanted = (limit.soft_lower, limit.soft_upper) if row.outcome == "warn" else (limit.lower, limit.upper)
+    found = amount(row.worst.value, row.worst.unit)
+    return f"{found}, expected {within(*wanted, limit.unit)} ({limit.reason})"
+
+
 def row_text(row: Row) -> RowText:
     """Return *row* in words."""
     limit, looked = row.limit, row.looked
+    metrics = limit.metric + (f" ({row.metrics})" if row.metrics > 1 else "")
     return RowText(
-        metrics=limit.metric + (f" ({row.metrics})" if row.metrics > 1 else ""),
-        asked="; ".join(asked(limit)),
+        limit=f"{metrics}: {'; '.join(asked(limit))}",
         worst=units.ABSENT if row.worst is None else f"{amount(row.worst.value, row.worst.unit)} ({row.worst.title})",
         looked=units.ABSENT if looked is None else "; ".join(_looked(looked)),
-        unseen=units.ABSENT if looked is None else "; ".join(_unseen(looked, limit)) or units.ABSENT,
-        verdict="waived"
-        if row.waived
-        else {"pass": "pass", "warn": "warn", "fail": "fail"}.get(row.outcome, "unknown"),
-        reason=row.reason.removeprefix("unknown: ") if row.outcome == "unknown" else "",
+        beyond=units.ABSENT if looked is None else "; ".join(_beyond(looked, limit)) or units.ABSENT,
+        verdict="waived" if row.waived else row.outcome,
+        reason=_why(row) if row.outcome == "unknown" or row.worst is None else "",
         style=STYLES[row.outcome],
     )
 
@@ -116,7 +122,7 @@ def _looked(looked: Looked) -> Iterator[str]:
         yield f"{looked.samples:,} samples"
 
 
-def _unseen(looked: Looked, limit: Limit) -> Iterator[str]:
+def _beyond(looked: Looked, limit: Limit) -> Iterator[str]:
     """Yield how often the limit was exceeded, or how rare that is at most, and on which CPUs."""
     hard = limit.soft_upper if limit.upper is None else limit.upper
     bound = amount(hard, limit.unit) if hard is not None else "the limit"

@@ -186,7 +186,7 @@ def test_cpus_beyond_the_soft_limit_are_named(document: RunDocument) -> None:
     found = row(document, soft_upper=worst - 1, upper=1e9)
     assert found.looked is not None
     assert len(found.looked.over_soft) == 1
-    assert f"of {len(found.looked.cpus)} CPU" in row_text(found).unseen
+    assert f"of {len(found.looked.cpus)} CPU" in row_text(found).beyond
     none = row(document, soft_upper=worst, upper=1e9).looked
     assert none is not None
     assert none.over_soft == ()
@@ -333,4 +333,4 @@ def test_looked_text_of_a_day() -> None:
     (limit,) = read_limits([{**LATE, "upper": 40000}])
     text = row_text(Row(limit=limit, outcome="pass", reason="", metrics=1, looked=looked))
     assert text.looked == "24 h 0 min on CPUs 2-63; 26,784,000,000 samples"
-    assert text.unseen == "none beyond 40 µs: with 95 % confidence fewer than 1 in 8,940,000,000 are"
+    assert text.beyond == "none beyond 40 µs: with 95 % confidence fewer than 1 in 8,940,000,000 are"
