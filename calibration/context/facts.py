@@ -105,6 +105,12 @@ def _board(context: Context) -> str | None:
     return _words((firmware.board_vendor, firmware.board_name, firmware.board_version))
 
 
+def _serials(context: Context) -> str:
+    firmware = context.firmware
+    known = {"system": firmware.system_serial, "board": firmware.board_serial, "chassis": firmware.chassis_serial}
+    return ", ".join(f"{name} {serial}" for name, serial in known.items() if serial) or NONE
+
+
 def _microcode(context: Context) -> str | None:
     return _by_model(context, lambda model: model.microcode)
 
@@ -504,6 +510,7 @@ FACTS: Final = (
     Fact("host name", lambda context: context.capture.hostname, None, fixed=True),
     Fact("system", _system, None),
     Fact("board", _board, None),
+    Fact("serial numbers", _serials, None, "found"),
     Fact("processor", _processor, set_of(";"), fixed=True, effects=_ANOTHER_MACHINE),
     Fact("microcode", _microcode, set_of(";"), fixed=True, effects=_MICROCODE),
     Fact("vulnerabilities", _vulnerabilities, shown="never", effects=_MITIGATED),

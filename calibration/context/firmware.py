@@ -305,6 +305,10 @@ def read_firmware(tree: Tree) -> Firmware:
             text = by_type[kind].string(offset)
         return text
 
+    def serial(name: str) -> str | None:
+        """Return a serial number that was captured, with consent; of the running machine none is read."""
+        return None if str(tree.root) == "/" else tree.word(f"{DMI_ID}/{name}_serial")
+
     return Firmware(
         bios_vendor=fact("bios_vendor", 0, 0x04),
         bios_version=fact("bios_version", 0, 0x05),
@@ -317,6 +321,9 @@ def read_firmware(tree: Tree) -> Firmware:
         board_vendor=fact("board_vendor", 2, 0x04),
         board_name=fact("board_name", 2, 0x05),
         board_version=fact("board_version", 2, 0x06),
+        system_serial=serial("product"),
+        board_serial=serial("board"),
+        chassis_serial=serial("chassis"),
         smbios_version=version,
         memory_arrays=memory_arrays(structures),
         dimms=memory_devices(structures),

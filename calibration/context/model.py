@@ -455,8 +455,9 @@ class MemoryArray(Model):
 
 
 class Firmware(Model):
-    """BIOS, board and memory slots. No serial numbers, UUIDs or asset tags: pages are published.
+    """BIOS, board and memory slots. No UUIDs or asset tags: pages are published.
 
+    Serial numbers are ``None`` unless the operator consented to read them.
     ``virtual_machine`` is what SMBIOS says; many hypervisors do not say it.
     """
 
@@ -471,6 +472,9 @@ class Firmware(Model):
     board_vendor: str | None
     board_name: str | None
     board_version: str | None
+    system_serial: str | None = None
+    board_serial: str | None = None
+    chassis_serial: str | None = None
     smbios_version: str | None
     memory_arrays: tuple[MemoryArray, ...]
     dimms: tuple[Dimm, ...]

@@ -40,8 +40,8 @@ VERDICTS: Final[dict[Outcome, str]] = {
 NO_WAIVERS: Final = Waivers()
 
 MACHINE: Final = (
-    *("system", "board", "BIOS", "processor", "microcode", "virtualisation", "cores", "DIMMs", "memory of the machine"),
-    *("kernel", "kernel command line", "isolated CPUs", "tuned profile"),
+    *("system", "board", "serial numbers", "BIOS", "processor", "microcode", "virtualisation", "cores", "DIMMs"),
+    *("memory of the machine", "kernel", "kernel command line", "isolated CPUs", "tuned profile"),
 )
 """Facts that identify the machine and what it booted."""
 

@@ -111,6 +111,9 @@ PATTERNS = (
     "/sys/firmware/dmi/tables/smbios_entry_point",
 )
 
+# Only with the operator's consent: what is captured is published. Without root they are unreadable.
+SERIAL_PATTERN = "/sys/class/dmi/id/{product_serial,board_serial,chassis_serial}"
+
 # Kernels before 4.3 have no policy directories.
 OLD_FREQUENCY_PATTERNS = (
     CPU + "/cpu[0-9]*/cpufreq/{affected_cpus,scaling_driver,scaling_governor,scaling_min_freq,scaling_max_freq}",
@@ -548,9 +551,14 @@ def collect_last_level_sizes(collector):
             collector.copy(last + "/size")
 
 
-def collect(root="/", clock=time.time, patterns=()):
-    """Read everything wanted from a root, and what *patterns* ask for; return the :class:`Collector`."""
+def collect(root="/", clock=time.time, patterns=(), *, serials=False):
+    """Read everything wanted from a root, and what *patterns* ask for; return the :class:`Collector`.
+
+    *serials* is the consent to read the serial numbers of system, board and chassis.
+    """
     collector = FileCapture(root, clock)
+    if serials:
+        collector.collect(SERIAL_PATTERN)
     for pattern in PATTERNS:
         collector.collect(pattern)
     if not collector.names(CPU + "/cpufreq"):
@@ -659,15 +667,16 @@ def pack(files, description, started, links=None):
     return packed.getvalue()
 
 
-def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep, patterns=()):
+def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep, patterns=(), *, serials=False):
     """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}.
 
-    *patterns* are the files to capture beside the usual ones (``asked``).
+    *patterns* are the files to capture beside the usual ones (``asked``), *serials* is the consent to read the serial
+    numbers.
 
     The load is measured last, when the load of logging in and reading is over.
     """
     started = clock()
-    collector = collect(root, clock, patterns)
+    collector = collect(root, clock, patterns, serials=serials)
     load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
     description = describe(collector, uname_a, started, load)
     archive = pack(dict(collector.files, **load.files), description, started, collector.links)

@@ -152,7 +152,12 @@ class Worker:
         changes, _ = journal.change(
             self.machine, self.directory.descriptor, self.job["settings"], lambda: self.loop.cancelled
         )
-        captured = capture.capture(uname_a=uname_a(), sleep=self.sleep, patterns=self.job.get("asked") or ())
+        captured = capture.capture(
+            uname_a=uname_a(),
+            sleep=self.sleep,
+            patterns=self.job.get("asked") or (),
+            serials=self.job.get("serials_ok", False),
+        )
         self.check_cancelled()
         self.directory.write_bytes(CAPTURE, base64.b64decode(captured.pop("archive")))
         keep_off_measured_cpus(self.machine)  # only now: the capture says what the login may use

@@ -13,6 +13,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration.context.facts import text_of
 from calibration.context.firmware import memory_devices, parse_structures
 from calibration.context.loader import load
 from calibration.runner import capture
@@ -206,6 +207,22 @@ def test_serial_numbers_in_text_files_are_blanked(make_root):
     assert not any(secret in text for secret in ("deadbeef", "279F25", "829E8", "aa-bb"))
     assert "machine = 2817" in text
     assert sorted(collector.masked) == ["/proc/cpuinfo", "/proc/sysinfo"]
+
+
+def test_serial_numbers_are_read_with_consent_only(make_root, tmp_path):
+    names = {"product_serial": "ABC123", "board_serial": "B-7", "chassis_serial": "C 9"}
+    files = {f"/sys/class/dmi/id/{name}": f"{text}\n" for name, text in names.items()}
+    root = make_root({"/sys/devices/system/cpu/online": "0\n"} | files)
+    without = members(capture.capture(str(root))["archive"])
+    assert not [name for name in without if "serial" in name]
+    archive = tmp_path / "with.tar.gz"
+    archive.write_bytes(base64.b64decode(capture.capture(str(root), serials=True)["archive"]))
+    context = load(archive)
+    found = context.firmware
+    assert (found.system_serial, found.board_serial, found.chassis_serial) == ("ABC123", "B-7", "C 9")
+    assert text_of("serial numbers", context) == "system ABC123, board B-7, chassis C 9"
+    live = load(Path("/")).firmware  # as root they could be read
+    assert live.system_serial is live.board_serial is live.chassis_serial is None
 
 
 def test_secrets_are_blanked_and_named_wherever_the_command_line_is_copied(make_root):
