@@ -419,7 +419,7 @@ def acceptance_files() -> Iterator[str]:
         (
             (
                 f"``{name}``",
-                f"`{_shown(found.title)} <{found.source.url}>`__ ({_shown(found.source.date)}): {_shown(found.conditions)}",
+                f"`{_shown(found.title)} <{found.source.url}>`__. {_shown(f'{found.source.date}: {found.conditions}')}",
                 "; ".join(f"``{limit.metric}`` {_shown(', '.join(asked(limit)))}" for limit in found.limits),
                 f"``{found.profile}``",
             )
