@@ -8,7 +8,7 @@ SUTs differ, and what prevents a run from continuing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from calibration.base.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
@@ -18,7 +18,7 @@ from calibration.base.text import sentence_case, some_of
 from calibration.base.units import plural, size
 
 if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
-    from calibration.context.model import Context, CpuModel, Dimm, IdleState, Node, Thread
+    from calibration.context.model import Context, CpuModel, Dimm, IdleState, Node, Thread, Uncore
 
 NOT_KNOWN: Final = "not known"
 """Text of an unknown fact."""
@@ -165,7 +165,7 @@ def _by_model(context: Context, text_of: Callable[[CpuModel], str | None]) -> st
     for model in context.processor.models:
         if text := text_of(model):
             cpus.setdefault(text, []).extend(model.cpus)
-    return "; ".join(f"{text} on CPUs {format_cpulist(cpus[text])}" if len(cpus) > 1 else text for text in cpus) or None
+    return "; ".join(_of_some(text, cpus[text], cpus) for text in cpus) or None
 
 
 def _processor(context: Context) -> str | None:
@@ -279,6 +279,45 @@ def _range(lowest_hz: int | None, highest_hz: int | None) -> str | None:
     if lowest_hz is None or highest_hz is None:
         return None
     return f"{lowest_hz / 1e9:g} to {highest_hz / 1e9:g} GHz"
+
+
+def _base_frequency(context: Context) -> str | None:
+    """Return the base frequency of the CPUs: SST-BF gives some a higher one, a level of SST-PP all of them another."""
+    cpus: dict[int, list[int]] = {}
+    for policy in context.frequency.policies:
+        if policy.base_hz is not None:
+            cpus.setdefault(policy.base_hz, []).extend(policy.cpus)
+    return "; ".join(_of_some(f"{hz / 1e9:g} GHz", cpus[hz], cpus) for hz in sorted(cpus)) or None
+
+
+def _of_some(text: str, cpus: Iterable[int], among: Sized) -> str:
+    """Return *text*, with the CPUs that it is about if it is one of several."""
+    return f"{text} on CPUs {format_cpulist(cpus)}" if len(among) > 1 else text
+
+
+def _uncore(context: Context) -> str:
+    """Return groups of uncores with the same limits, and where they are if there are several groups."""
+    groups = grouped((_uncore_limits(uncore), _uncore_place(uncore)) for uncore in context.frequency.uncore)
+    alike = len(groups) == 1
+    return "; ".join(limits if alike else f"{limits} in {', '.join(at)}" for limits, at in groups.items()) or NONE
+
+
+def _uncore_limits(uncore: Uncore) -> str:
+    limits = _range(uncore.min_hz, uncore.max_hz) or NOT_KNOWN
+    initial = _range(uncore.initial_min_hz, uncore.initial_max_hz)
+    floor, low, high = uncore.floor_hz, uncore.low_load_percent, uncore.high_load_percent
+    control = (
+        None if initial in (None, limits) else f"{initial} at boot",
+        f"from {floor / 1e9:g} GHz below {low} % load" if floor and low else None,
+        f"in steps above {high} % load" if high else None,
+    )
+    return _words((limits, *control), ", ") or NOT_KNOWN
+
+
+def _uncore_place(uncore: Uncore) -> str:
+    numbers = {"package": uncore.package, "die": uncore.die, "domain": uncore.domain, "cluster": uncore.cluster}
+    place = " ".join(f"{name} {number}" for name, number in numbers.items() if number is not None)
+    return f"{place} ({', '.join(uncore.agents.split())})" if uncore.agents else place
 
 
 def _idle(context: Context) -> str | None:
@@ -484,6 +523,7 @@ _ISOLATED: Final = _effect(1, "what else the kernel runs on a measured core", "i
 _CLOCKED_CACHES: Final = _effect(7, "every access to memory passes through clocked caches", "memory")
 _CLOCK: Final = (*_effect(2, "sets the clock of the core", "clock"), *_CLOCKED_CACHES)
 _MEASURED_CLOCK: Final = (*_effect(2, "the measured clock of the core", "clock"), *_CLOCKED_CACHES)
+_UNCORE: Final = _effect(2, "the clock of mesh, caches and memory controllers", "caches", "interconnect", "memory")
 _MITIGATED: Final = _effect(3, "mitigations lengthen accesses and interruptions", "time")
 _NODES: Final = _effect(3, "which memory is near, and the channels of a node", "memory", "interconnect")
 _THREADS: Final = _effect(4, "siblings share a core; CPUs set the threads", "threads")
@@ -557,6 +597,8 @@ FACTS: Final = (
     Fact("frequency driver", _frequency_driver, set_of(","), effects=_CLOCK),
     Fact("frequency limits", _frequency_limits, set_of(","), effects=_CLOCK),
     Fact("hardware frequency limits", _hardware_frequencies, None),
+    Fact("base frequency", _base_frequency, set_of(";"), "found", effects=_CLOCK),
+    Fact("uncore frequency limits", _uncore, set_of(";"), "found", effects=_UNCORE),
     Fact("turbo", lambda context: context.frequency.turbo_text, effects=_CLOCK),
     Fact(CLOCK, _unread, None, "never", effects=_MEASURED_CLOCK),
     Fact("idle states", _idle, effects=_SLEEP),

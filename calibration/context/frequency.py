@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frequency scaling, idle states, and thermal throttling."""
+"""Frequency scaling of cores and uncore, idle states, and thermal throttling.
+
+Source for the uncore: ``Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`` of the Linux kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ from calibration.context.model import (
     IdleState,
     Throttling,
     Topology,
+    Uncore,
 )
 from calibration.context.topology import CPU
 from calibration.context.tree import Tree, count, kernel_of
 from calibration.runner.settings import policy_boost_counts
+
+UNCORE = f"{CPU}/intel_uncore_frequency"
 
 MAX_STATE = 9
 """Highest idle state number; the kernel has at most ten states (CPUIDLE_STATE_MAX)."""
@@ -121,6 +127,45 @@ def read_frequency(tree: Tree, cpus: CpuSets) -> Frequency:
         hardware_min_hz=min(lows, default=None),
         hardware_max_hz=max(highs, default=None),
         policies=policies,
+        uncore=_read_uncore(tree),
+    )
+
+
+def _read_uncore(tree: Tree) -> tuple[Uncore, ...]:
+    """Return the uncores by package: their clusters, or before these came (Linux 6.5) dies.
+
+    A kernel with clusters has the dies too, which only set the limits of all their clusters.
+    """
+    places: dict[str, tuple[int | None, int | None]] = {
+        f"{UNCORE}/uncore{number:02}": (None, None) for number in tree.numbered(UNCORE, "uncore")
+    }
+    if not places:
+        found = (re.fullmatch(r"package_([0-9]{2,5})_die_([0-9]{2,5})", name) for name in tree.names(UNCORE))
+        places = {f"{UNCORE}/{match[0]}": (int(match[1]), int(match[2])) for match in found if match}
+    uncores = [_uncore(tree, directory, *ids) for directory, ids in places.items()]
+    return tuple(sorted(uncores, key=_order))
+
+
+def _order(uncore: Uncore) -> tuple[int, ...]:
+    place = (uncore.package, uncore.die, uncore.domain, uncore.cluster)
+    return tuple(-1 if number is None else number for number in place)
+
+
+def _uncore(tree: Tree, directory: str, package: int | None, die: int | None) -> Uncore:
+    high = tree.parse(f"{directory}/elc_high_threshold_percent", count)
+    return Uncore(
+        package=tree.parse(f"{directory}/package_id", count) if package is None else package,
+        die=die,
+        domain=tree.parse(f"{directory}/domain_id", count),
+        cluster=tree.parse(f"{directory}/fabric_cluster_id", count),
+        agents=tree.word(f"{directory}/agent_types"),
+        min_hz=_hz(tree, f"{directory}/min_freq_khz"),
+        max_hz=_hz(tree, f"{directory}/max_freq_khz"),
+        initial_min_hz=_hz(tree, f"{directory}/initial_min_freq_khz"),
+        initial_max_hz=_hz(tree, f"{directory}/initial_max_freq_khz"),
+        floor_hz=_hz(tree, f"{directory}/elc_floor_freq_khz"),
+        low_load_percent=tree.parse(f"{directory}/elc_low_threshold_percent", count),
+        high_load_percent=high if tree.parse(f"{directory}/elc_high_threshold_enable", count) else None,
     )
 
 

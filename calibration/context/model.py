@@ -377,6 +377,7 @@ class Frequency(Model):
     hardware_min_hz: int | None
     hardware_max_hz: int | None
     policies: tuple[FrequencyPolicy, ...]
+    uncore: tuple[Uncore, ...] = ()
 
     @property
     def turbo_by_cpu(self) -> dict[int, str]:
@@ -392,6 +393,28 @@ class Frequency(Model):
         cpus = {word: [cpu for cpu, own in self.turbo_by_cpu.items() if own == word] for word in SWITCH.values()}
         parts = [f"{word} for CPUs {format_cpulist(found)}" for word, found in cpus.items() if found]
         return f"mixed: {', '.join(parts)}" if parts else None
+
+
+class Uncore(Model):
+    """Frequency limits of an Intel uncore: the mesh with its caches, memory controllers or I/O.
+
+    It is that of a ``die``, or since Granite Rapids of a ``cluster`` of a power ``domain``, where ``agents`` names its
+    parts. ``initial_*`` are the limits at boot. While the CPUs' load is below ``low_load_percent``, the frequency is
+    ``floor_hz`` or more; above ``high_load_percent`` it is raised in steps (efficiency latency control).
+    """
+
+    package: int | None
+    die: int | None
+    domain: int | None
+    cluster: int | None
+    agents: str | None
+    min_hz: int | None
+    max_hz: int | None
+    initial_min_hz: int | None
+    initial_max_hz: int | None
+    floor_hz: int | None
+    low_load_percent: int | None
+    high_load_percent: int | None
 
 
 class IdleState(Model):
