@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from calibration.audit.readings import AuditedMachine, open_machine
 from calibration.context.loader import load
@@ -42,9 +43,17 @@ def _files(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def changed(
-    name: str, files: Files, *, unreadable: Mapping[str, str] | None = None, asked: Iterable[str] | None = None
+    name: str,
+    files: Files,
+    *,
+    unreadable: Mapping[str, str] | None = None,
+    asked: Iterable[str] | None = None,
+    told: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the capture *name* with other *files*, more that was *unreadable*, and patterns that were *asked* for."""
+    """Return the capture *name* with other *files*, more that was *unreadable*, and patterns that were *asked* for.
+
+    *told* is what else its description says.
+    """
     contents, links = map(dict, _files(name))
     described = json.loads(contents.pop("/capture.json"))
     for path, content in files.items():
@@ -57,6 +66,7 @@ def changed(
     described["unreadable"] += [{"path": path, "reason": reason} for path, reason in (unreadable or {}).items()]
     if asked is not None:
         described["asked"] = list(asked)
+    described.update(told or {})
     return capture.pack(contents, described, 0, links)
 
 

@@ -125,6 +125,36 @@ def _kernel(context: Context) -> str | None:
     return _words((capture.kernel_name, capture.kernel_release, capture.kernel_version, capture.machine))
 
 
+def _kernel_options(context: Context) -> str | None:
+    built = context.kernel.build
+    if built is None:
+        return None
+    options = (name if value == "y" else f"{name}: {value}" for name, value in sorted(built.options.items()))
+    return "; ".join((f"SHA-256: {built.sha256[:BUILD_DIGITS]}", *options))
+
+
+def _kernel_build(context: Context) -> str | None:
+    built = context.kernel.build
+    return None if built is None else f"SHA-256 {built.sha256[:BUILD_DIGITS]} ({built.path})"
+
+
+def _logged_kinds(context: Context) -> str | None:
+    return None if context.kernel.log is None else "; ".join(sorted(context.kernel.log.errors)) or NONE
+
+
+def _logged(context: Context) -> str | None:
+    """Return how many messages of each kind of error are in the kernel's log, and where the errors were."""
+    log = context.kernel.log
+    if log is None or not log.errors:
+        return None if log is None else NONE
+    texts = (
+        f"{found.count} x {kind}{f' ({some_of(found.places, MAX_LISTED)})' if found.places else ''}"
+        for kind, found in log.errors.items()
+    )
+    start = f"; before {log.first_s:.0f} s after boot unknown" if log.first and log.first_s is not None else ""
+    return f"{', '.join(texts)}{start}"
+
+
 def _command_line(context: Context) -> str | None:
     if context.cmdline is None:
         return None
@@ -535,6 +565,8 @@ _DEVICES: Final = _effect(4, "their drivers interrupt cores", "interruptions")
 _MICROCODE: Final = (*_MITIGATED, *_effect(6, "sets prefetchers, power limits and the behaviour of caches"))
 _BIOS: Final = _effect(6, "memory timing, power limits, prefetchers, clusters of a socket")
 _KERNEL: Final = _effect(6, "scheduler, placement of pages, drivers of clock and idle states")
+_BUILT: Final = _effect(6, "preemption, ticks, isolation, hardening and debugging are built in")
+_LOGGED: Final = _effect(5, "the kernel handled errors, which interrupt cores and slow links, memory and clocks")
 _TUNED: Final = _effect(6, "sets clocks, idle states, pages and scheduler")
 _PARAMETERS: Final = (
     *_effect(5, "isolation, ticks, idle states and mitigations", "clock", "time"),
@@ -556,6 +588,8 @@ FACTS: Final = (
     Fact("vulnerabilities", _vulnerabilities, shown="never", effects=_MITIGATED),
     Fact("BIOS", _bios, fixed=True, effects=_BIOS),
     Fact("kernel", _kernel, shown="never", fixed=True, effects=_KERNEL),
+    Fact("kernel build", _kernel_build, None, "found", "Kernel build configuration"),
+    Fact("kernel options", _kernel_options, set_of(";"), "never", effects=_BUILT),
     Fact("kernel command line", _command_line, command_line, "never", fixed=True, effects=_PARAMETERS),
     Fact("virtualisation", _virtualization, None),
     Fact("container", _container, shown="found", fixed=True, effects=_CONFINED),
@@ -620,6 +654,8 @@ FACTS: Final = (
     Fact("clock source", lambda context: context.clocksource.current, effects=_TIMED),
     Fact("real-time throttling", _real_time, None),
     Fact("NMI watchdog", lambda context: _switch(context.kernel.nmi_watchdog), None),
+    Fact("errors in the kernel log", _logged_kinds, set_of(";"), "never", effects=_LOGGED),
+    Fact("messages of errors in the kernel log", _logged, None, "found"),
     Fact("load average", _load, None),
     Fact("network devices", lambda context: _devices(context, "network"), set_of(";"), "never", effects=_DEVICES),
     Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";"), "never", effects=_DEVICES),

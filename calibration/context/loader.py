@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from calibration.base.cpulists import parse_cpulist
 from calibration.base.parsers import parse_json_sparingly
@@ -32,6 +32,7 @@ from calibration.context.isolation import (
     status_allowed,
     status_capabilities,
 )
+from calibration.context.kernel import read_kernel
 from calibration.context.memory import (
     cpu_only_nodes,
     memory_only_nodes,
@@ -45,20 +46,18 @@ from calibration.context.model import (
     Context,
     CpuModel,
     CpuSets,
-    Kernel,
     Masked,
     Processor,
     Unreadable,
 )
 from calibration.context.resctrl import read_resctrl
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
-from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, kernel_of, printable_line
+from calibration.context.tree import CAPTURE, MAX_FILE_BYTES, Tree, kernel_of, printable_line
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
 from calibration.runner.blanking import blank
 from calibration.runner.requested_files import MAX_PATTERNS
 
-CAPTURE = "/capture.json"
 MAX_CAPTURE_BYTES = 8 * 1024 * 1024
 """Largest :data:`CAPTURE`; a list of 10,000 unreadable files takes a megabyte."""
 
@@ -275,73 +274,6 @@ def _read_mitigations(tree: Tree) -> dict[str, str]:
     return found
 
 
-def _load_average(text: str) -> tuple[float, float, float]:
-    words = text.split()
-    if len(words) < 3 or not all(_is_decimal(word) for word in words[:3]):
-        raise ValueError(f"not three averages: {text[:40]!r}")
-    return float(words[0]), float(words[1]), float(words[2])
-
-
-def _uptime(text: str) -> float:
-    word = text.split(" ", maxsplit=1)[0]
-    if not _is_decimal(word):
-        raise ValueError(f"not seconds: {text[:40]!r}")
-    return float(word)
-
-
-def _is_decimal(word: str) -> bool:
-    whole, _, fraction = word.partition(".")
-    return len(word) <= 20 and whole.isascii() and whole.isdigit() and (not fraction or fraction.isdigit())
-
-
-def _read_kernel(tree: Tree, version: str | None) -> Kernel:
-    base = "/proc/sys/kernel"
-    schemata = tree.text("/sys/fs/resctrl/schemata") or ""
-    return Kernel(
-        sched_rt_runtime_us=tree.parse(f"{base}/sched_rt_runtime_us", integer),
-        sched_rt_period_us=tree.parse(f"{base}/sched_rt_period_us", integer),
-        nmi_watchdog=tree.parse(f"{base}/nmi_watchdog", count),
-        watchdog=tree.parse(f"{base}/watchdog", count),
-        randomize_va_space=tree.parse(f"{base}/randomize_va_space", count),
-        perf_event_paranoid=tree.parse(f"{base}/perf_event_paranoid", integer),
-        timer_migration=tree.parse(f"{base}/timer_migration", count),
-        sched_autogroup_enabled=tree.parse(f"{base}/sched_autogroup_enabled", count),
-        ksm_run=tree.parse("/sys/kernel/mm/ksm/run", count),
-        load_average=tree.parse("/proc/loadavg", _load_average),
-        uptime_s=tree.parse("/proc/uptime", _uptime),
-        preemption=_preemption(tree, version),
-        stat_interval_s=tree.parse("/proc/sys/vm/stat_interval", count),
-        resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
-    )
-
-
-_PREEMPTIBLE: Final = (
-    ("PREEMPT_RT", "real-time"),
-    ("PREEMPT_DYNAMIC", "chosen at boot (PREEMPT_DYNAMIC)"),
-    ("PREEMPT_LAZY", "lazy"),
-    ("PREEMPT", "full"),
-)
-"""What the words of a kernel's version say; without any it is voluntary or none."""
-
-
-def _preemption(tree: Tree, version: str | None) -> str | None:
-    """Return the preemption model: the kernel's choice where its file can be read, else as it is built."""
-    # Before Linux 5.4 the patches for real time named it in two words.
-    words = re.sub(r"\bPREEMPT RT\b", "PREEMPT_RT", version or "").split()
-    built = next((name for word, name in _PREEMPTIBLE if word in words), "voluntary or none" if words else None)
-    chosen: str | None = tree.parse("/sys/kernel/debug/sched/preempt", _parenthesised)
-    if chosen is None:
-        return built
-    return f"real-time, {chosen}" if built == "real-time" else chosen
-
-
-def _parenthesised(text: str) -> str:
-    match = re.search(r"\(([a-z]{1,20})\)", text)
-    if match is None:
-        raise ValueError(f"no (choice) in parentheses: {text[:60]!r}")
-    return str(match.group(1))
-
-
 def _read_clocksource(tree: Tree) -> ClockSource:
     base = "/sys/devices/system/clocksource/clocksource0"
     return ClockSource(
@@ -394,7 +326,7 @@ def describe(tree: Tree) -> Context:
     x86 = processor.architecture == "x86_64"
     by_cpusets = isolated_by_cpusets(tree, cpus.online)
     isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, x86=x86, by_cpusets=by_cpusets)
-    kernel = _read_kernel(tree, capture.kernel_version)
+    kernel = read_kernel(tree, capture.kernel_version, content)
     idle, clocksource = read_idle(tree, cpus), _read_clocksource(tree)
     known = tuple(node.id for node in nodes)
     shown = BootedMachine(

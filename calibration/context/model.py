@@ -6,12 +6,17 @@ Sizes are bytes, frequencies Hz, times ns or µs as the names say. CPU and node 
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.model import Model
 from calibration.context.hardware import Cxl, Device, Interleaving, RatedAccess, Resctrl, Tuned
+
+Printable = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,120}$")]
+"""Text that a SUT made of others."""
 
 SWITCH: Final = {True: "on", False: "off"}
 
@@ -593,11 +598,41 @@ class Isolation(Model):
         return tuple(note.sentence for note in self.notes if note.parameter in parameters)
 
 
+class KernelBuild(Model):
+    """What the kernel is built with, from the file ``path``.
+
+    ``sha256`` is that of all options, without comments; ``options`` are those that affect the results and are not off.
+    """
+
+    path: Printable
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    options: Annotated[dict[Annotated[str, Field(pattern="^[A-Z0-9_]{1,64}$")], Printable], Field(max_length=128)]
+
+
+class LoggedErrors(Model):
+    """How many messages of the kernel's log told of one kind of error, and the first places that they named."""
+
+    count: PositiveInt
+    places: Annotated[tuple[Printable, ...], Field(max_length=8)]
+
+
+class KernelLog(Model):
+    """The errors in the kernel's log since boot, by kind.
+
+    The oldest of its ``records`` is number ``first``, written ``first_s`` after boot; those before are lost.
+    """
+
+    records: NonNegativeInt
+    first: NonNegativeInt | None
+    first_s: NonNegativeFloat | None
+    errors: Annotated[dict[Printable, LoggedErrors], Field(max_length=32)]
+
+
 class Kernel(Model):
     """Kernel settings that affect the results; None if the file is missing.
 
     ``preemption`` is the model in use: real-time, lazy, full, voluntary or none; several of them where the capture
-    does not say which.
+    does not say which. ``real_time`` is whether the kernel is built for real time (PREEMPT_RT).
     """
 
     sched_rt_runtime_us: int | None
@@ -614,6 +649,9 @@ class Kernel(Model):
     resctrl_schemata: tuple[str, ...]
     preemption: str | None
     stat_interval_s: int | None
+    real_time: bool | None = None
+    build: KernelBuild | None = None
+    log: KernelLog | None = None
 
 
 class Throttling(Model):

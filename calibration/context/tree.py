@@ -26,6 +26,9 @@ from calibration.runner.capture import absent
 
 T = TypeVar("T")
 
+CAPTURE = "/capture.json"
+"""What a capture says of itself, and of what it could not copy."""
+
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file read, as a capture copies it (calibration/runner/capture.py)."""
 

@@ -23,7 +23,7 @@ import struct
 import tarfile
 import time
 
-from calibration.runner import cpusets, devices, profiles, requested_files
+from calibration.runner import cpusets, devices, kernel, profiles, requested_files
 from calibration.runner.blanking import blank_bytes
 from calibration.runner.ranges import format_ranges, parse_ranges
 
@@ -108,6 +108,7 @@ PATTERNS = (
     "/sys/kernel/debug/sched/preempt",
     "/sys/kernel/mm/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages,resv_hugepages}",
     "/sys/kernel/mm/ksm/run",
+    "/sys/kernel/realtime",
     "/sys/hypervisor/{type,guest_type}",
     "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
     "/sys/class/dmi/id/{product_family,board_vendor,board_name,board_version}",
@@ -611,6 +612,7 @@ def namespaces():
 def describe(collector, uname_a, started, load):
     """Return the contents of capture.json."""
     uname = os.uname()
+    told = {"kernel_build": kernel.build(collector), "kernel_log": kernel.log(collector)}
     try:
         affinity = format_ranges(os.sched_getaffinity(0))
     except (AttributeError, OSError):
@@ -632,6 +634,7 @@ def describe(collector, uname_a, started, load):
         "total_bytes": collector.total_bytes,
         "devices": collector.devices,
         "asked": collector.asked,
+        **told,
         "load": load.description(),
     }
 
