@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Core clock while a CPU does one kind of work, alone or while others do the same: licence levels, turbo by active
- * cores, and a slow core. A chain of additions is the clock; vector instructions beside it are the load. */
+/* Core clock while a CPU does one kind of work, alone or while some or all others do the same: licence levels, turbo by
+ * active cores, and a slow core. A chain of additions is the clock; vector instructions beside it are the load. */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@
 static struct {
 	const char *cpus;
 	const char *alone_cpus;
+	struct word_list together;
 	struct word_list work;
 	struct word_list active;
 } options;
@@ -48,6 +50,9 @@ static const struct option table[] = {
 	                "CPUs to measure; one of each core, because siblings share a core"),
 	OPTION_ROW_OPTIONAL_TEXT("--alone-cpus", &options.alone_cpus, "LIST",
 	                         "those of them that are measured alone too, one after another; without it all of them"),
+	OPTION_ROW_OPTIONAL_REPEATED("--together", &options.together, "LIST",
+	                             "those of them that are measured at the same time too, the others resting; repeated "
+	                             "with more and more CPUs: turbo by active cores"),
 	/* The processor's own clock: the one work that every processor can do. */
 	OPTION_ROW_WORDS("--work", &options.work, WORK_CHOICES, "scalar", "kinds of work, each in turn"),
 	OPTION_ROW_WORDS("--active", &options.active, "alone|all", "alone,all",
@@ -98,7 +103,7 @@ struct point {
 struct group {
 	const char *name;
 	const struct work *work;
-	bool together;
+	const char *who; /* alone, all, or how many */
 	struct point *points;
 	size_t count, active;
 	struct cpu_list cpus;
@@ -110,19 +115,47 @@ struct group {
 
 static struct {
 	struct cpu_list cpus, alone;
+	struct cpu_list *together;
+	const char **sizes; /* of these, in digits */
 	struct group *groups;
 	size_t count;
 } plan;
 
+static bool in_cpus(const char *option, const struct cpu_list *list, struct error *error)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (!cpu_list_has(&plan.cpus, list->cpus[i]))
+			return error_set(error, ERROR_USAGE, "%s: CPU %u is not in --cpus %s", option, list->cpus[i], options.cpus);
+	return true;
+}
+
+/* The number of CPUs tells these groups apart, so it must grow. */
+static bool prepare_together(struct error *error)
+{
+	size_t count = options.together.count, before = 0;
+	plan.together = allocate(count, sizeof(*plan.together));
+	plan.sizes = allocate(count, sizeof(*plan.sizes));
+	for (size_t i = 0; i < count; i++) {
+		struct cpu_list *list = &plan.together[i];
+		if (!cpu_list_parse(list, options.together.words[i], error) || !in_cpus("--together", list, error))
+			return false;
+		if (list->count <= before)
+			return error_set(error, ERROR_USAGE, "--together: each must have more CPUs than that before, not %s",
+			                 options.together.words[i]);
+		before = list->count;
+		char *digits = allocate(24, 1);
+		snprintf(digits, 24, "%zu", before);
+		plan.sizes[i] = digits;
+	}
+	return true;
+}
+
 static bool prepare(struct error *error)
 {
 	if (!cpu_list_parse(&plan.cpus, options.cpus, error) ||
-	    !cpu_list_parse(&plan.alone, options.alone_cpus ? options.alone_cpus : options.cpus, error))
+	    !cpu_list_parse(&plan.alone, options.alone_cpus ? options.alone_cpus : options.cpus, error) ||
+	    !in_cpus("--alone-cpus", &plan.alone, error) || !prepare_together(error))
 		return false;
-	for (size_t i = 0; i < plan.alone.count; i++)
-		if (!cpu_list_has(&plan.cpus, plan.alone.cpus[i]))
-			return error_set(error, ERROR_USAGE, "--alone-cpus: CPU %u is not in --cpus %s", plan.alone.cpus[i],
-			                 options.cpus);
 	return common.window_s >= 0.001 ||
 	       error_set(error, ERROR_USAGE, "--window-s: must be at least 0.001, not %g", common.window_s);
 }
@@ -386,7 +419,7 @@ static void point_write(struct json *json, const struct group *group, const stru
 	bool good = point->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", point->cpu);
-	json_text(json, "active", group->together ? "all" : "alone");
+	json_text(json, "active", group->who);
 	json_u64(json, "active_cpus", group->active);
 	json_text(json, "work", group->name);
 	json_bool(json, "cpu_verified", point->verified);
@@ -401,12 +434,12 @@ static void point_write(struct json *json, const struct group *group, const stru
 	json_object_end(json);
 }
 
-static void add_group(const char *name, bool together, const unsigned *cpus, size_t count)
+static void add_group(const char *name, const char *who, const unsigned *cpus, size_t count)
 {
 	struct group *group = &plan.groups[plan.count++];
 	*group = (struct group){.name = name,
 	                        .work = work_find(name),
-	                        .together = together,
+	                        .who = who,
 	                        .points = allocate(count, sizeof(*group->points)),
 	                        .count = count};
 	for (size_t i = 0; i < count; i++) {
@@ -415,42 +448,55 @@ static void add_group(const char *name, bool together, const unsigned *cpus, siz
 	}
 }
 
-static bool is_together(size_t active)
+static bool is_all(size_t active)
 {
 	return strcmp(options.active.words[active], "all") == 0;
 }
 
-/* Groups in the order work x active: each CPU alone is a group, all CPUs together are one. */
+/* Groups in the order work x active: each CPU alone is a group, all CPUs together are one, and so are some. */
 static void make_plan(void)
 {
-	size_t per_work = 0;
+	size_t per_work = options.together.count;
 	for (size_t i = 0; i < options.active.count; i++)
-		per_work += is_together(i) ? 1 : plan.alone.count;
+		per_work += is_all(i) ? 1 : plan.alone.count;
 	plan.groups = allocate(options.work.count * per_work, sizeof(*plan.groups));
-	for (size_t work = 0; work < options.work.count; work++)
+	for (size_t work = 0; work < options.work.count; work++) {
+		const char *name = options.work.words[work];
 		for (size_t i = 0; i < options.active.count; i++) {
-			const char *name = options.work.words[work];
-			if (is_together(i))
-				add_group(name, true, plan.cpus.cpus, plan.cpus.count);
-			for (size_t k = 0; !is_together(i) && k < plan.alone.count; k++)
-				add_group(name, false, &plan.alone.cpus[k], 1);
+			const char *who = options.active.words[i];
+			if (is_all(i))
+				add_group(name, who, plan.cpus.cpus, plan.cpus.count);
+			for (size_t k = 0; !is_all(i) && k < plan.alone.count; k++)
+				add_group(name, who, &plan.alone.cpus[k], 1);
 		}
+		for (size_t i = 0; i < options.together.count; i++)
+			add_group(name, plan.sizes[i], plan.together[i].cpus, plan.together[i].count);
+	}
 }
 
-/* Groups are measured one after another, the largest has all CPUs; the windows of all are kept. */
+/* What groups of the same CPUs need: their windows are kept. */
+static void demand_groups(const struct cpu_list *cpus, uint64_t groups, struct demand *demand)
+{
+	uint64_t points = groups * cpus->count;
+	demand_other(demand, sizeof(struct point) + common.windows * WINDOW_BYTES, points);
+	snapshots_demand(cpus, 2 * groups, demand);
+	demand_document(demand, points * (3 * common.windows + NUMBERS_OF_POINT));
+}
+
+/* Groups are measured one after another. */
 static bool admit(struct error *error)
 {
 	struct demand demand = {0};
-	uint64_t windows = common.windows, largest = 0;
+	const struct cpu_list one = {.count = 1};
+	size_t largest = 0;
 	for (size_t i = 0; i < options.active.count; i++) {
-		bool together = is_together(i);
-		uint64_t groups = options.work.count * (together ? 1 : plan.alone.count);
-		uint64_t cpus = together ? plan.cpus.count : 1;
-		const struct cpu_list one = {.count = 1};
-		largest = cpus > largest ? cpus : largest;
-		demand_other(&demand, sizeof(struct point) + windows * WINDOW_BYTES, groups * cpus);
-		snapshots_demand(together ? &plan.cpus : &one, 2 * groups, &demand);
-		demand_document(&demand, groups * cpus * (3 * windows + NUMBERS_OF_POINT));
+		const struct cpu_list *cpus = is_all(i) ? &plan.cpus : &one;
+		demand_groups(cpus, options.work.count * (is_all(i) ? 1 : plan.alone.count), &demand);
+		largest = cpus->count > largest ? cpus->count : largest;
+	}
+	for (size_t i = 0; i < options.together.count; i++) {
+		demand_groups(&plan.together[i], options.work.count, &demand);
+		largest = plan.together[i].count > largest ? plan.together[i].count : largest;
 	}
 	demand_threads(&demand, largest);
 	demand_other(&demand, slices_in_window() * sizeof(uint32_t), 2 * largest);

@@ -3,16 +3,21 @@
 
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field
 
 from calibration.base.grouping import of_known
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, PointsResult, Repeated
 
+ACTIVE: Final = "^(alone|all|[1-9][0-9]{0,3})$"
+
 
 class FrequencyPoint(Repeated):
     """The clock of one CPU under one kind of work, alone or while ``active_cpus`` CPUs do the same.
 
+    These are ``all``, or so many of them that ``active`` is their number.
     ``windows_hz`` are core clocks per second while the CPU was not interrupted, ``share`` the share of the time that it
     got (``windows_share``: per window). ``lost_windows`` have no clock. ``chain_ratio`` compares the chain with vector
     work beside it to the chain alone. A point of several rounds has those with a clock in ``rounds``.
@@ -22,7 +27,7 @@ class FrequencyPoint(Repeated):
     VALUE = "windows_hz"
 
     cpu: int
-    active: Literal["alone", "all"]
+    active: Annotated[str, Field(pattern=ACTIVE)]
     active_cpus: int
     work: str
     cpu_verified: bool
@@ -53,6 +58,6 @@ class FrequencyPoint(Repeated):
 
 
 class FrequencyResult(PointsResult):
-    """Result of ``sutprobe frequency``, in the order work x alone or all x CPU."""
+    """Result of ``sutprobe frequency``, in the order work x alone, all or some x CPU."""
 
     points: tuple[FrequencyPoint, ...]

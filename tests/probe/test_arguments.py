@@ -270,6 +270,8 @@ LINE_READS = "--mix line_reads: needs --streams 1"
     (("firmware", "--cpus", "0", "--width-us", "100000"), "--width-us"),
     (("firmware", "--cpus", "0", "--seconds", "0"), "--seconds"),
     (("frequency", "--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus: CPU 1"),
+    (("frequency", "--cpus", "0", "--together", "0,1"), "--together: CPU 1"),
+    (("frequency", "--cpus", "0,1", "--together", "0", "--together", "1"), "more CPUs than that before"),
     (("frequency", "--cpus", "0", "--work", "mmx"), "--work"),
     (("frequency", "--cpus", "0", "--active", "some"), "--active"),
     (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),

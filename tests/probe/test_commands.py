@@ -1172,6 +1172,17 @@ def test_frequency_points_come_by_work_and_activity(probe: Probe, cpus: list[int
         assert point["chain_ratio"] is None or point["work"] != "scalar"
 
 
+def test_some_cpus_at_the_same_time_are_points_of_their_own(probe: Probe, cpus: list[int]) -> None:
+    listed = ",".join(map(str, cpus[:2]))
+    some = ("--together", str(cpus[1]), "--together", listed)
+    points = frequency(probe, "--cpus", listed, "--active", "all", "--alone-cpus", str(cpus[0]), *some)
+    assert [(point["active"], point["cpu"], point["active_cpus"]) for point in points] == [
+        (active, cpu, len(item))
+        for active, item in (("all", cpus[:2]), ("1", cpus[1:2]), ("2", cpus[:2]))
+        for cpu in item
+    ]
+
+
 def test_a_cpu_that_cannot_be_used_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
     points = frequency(probe, "--cpus", f"{cpus[0]},100000")
     by_cpu = {(point["active"], point["cpu"]): point for point in points}
