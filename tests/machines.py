@@ -302,11 +302,18 @@ def _firmware(document: dict[str, Any], step: Step) -> None:
 
 def _frequency(document: dict[str, Any], step: Step) -> None:
     points = {(point["work"], point["active"]): point for point in document["result"]["points"]}
-    cpus = {"all": step.cpus, "alone": parse_cpulist(options(step, "alone-cpus")[0])}
+    some = {str(len(cpus)): cpus for cpus in map(parse_cpulist, options(step, "together"))}
+    groups = {"alone": parse_cpulist(options(step, "alone-cpus")[0]), "all": step.cpus, **some}
     document["result"]["points"] = [
-        {**point, "cpu": cpu, "active_cpus": len(step.cpus) if active == "all" else 1}
-        for (_, active), point in points.items()
-        for cpu in cpus[active]
+        {
+            **points[work, "alone" if who == "alone" else "all"],
+            "active": who,
+            "cpu": cpu,
+            "active_cpus": 1 if who == "alone" else len(cpus),
+        }
+        for work in dict.fromkeys(work for work, _ in points)
+        for who, cpus in groups.items()
+        for cpu in cpus
     ]
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from calibration.base import units
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, in_turn
 from calibration.base.model import Model
 from calibration.base.statistics import Estimate
 from calibration.charts.base import Chart
@@ -278,16 +278,11 @@ def cpus_in_order(sut: Sut, order: Order) -> list[int]:
     than its share of the node's memory.
     """
     nodes = sut.cpu_nodes[:1] if order == "memory_only" else sut.cpu_nodes
-    firsts = {node: sut.balanced(sut.one_per_core(sut.cpus_of(node))) for node in nodes}
-    others = {node: sut.balanced(set(sut.cpus_of(node)) - set(cpus)) for node, cpus in firsts.items()}
+    firsts = [sut.balanced(sut.one_per_core(sut.cpus_of(node))) for node in nodes]
+    others = [sut.balanced(set(sut.cpus_of(node)).difference(first)) for node, first in zip(nodes, firsts, strict=True)]
     found: list[int] = []
-    for by_node in (firsts, others):
-        lists = list(by_node.values())
-        if order == "fill":
-            found += [cpu for cpus in lists for cpu in cpus]
-        else:
-            longest = max(map(len, lists))
-            found += [cpus[turn] for turn in range(longest) for cpus in lists if turn < len(cpus)]
+    for lists in (firsts, others):
+        found += [cpu for cpus in lists for cpu in cpus] if order == "fill" else in_turn(lists)
     return found
 
 

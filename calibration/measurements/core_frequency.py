@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core frequency: each core's clock under scalar or vector work, alone and with all others."""
+"""Core frequency: each core's clock under scalar or vector work, alone and with some or all others."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
@@ -16,6 +16,7 @@ from calibration.base.text import sentence_case
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
 from calibration.charts.cores import deviations_chart
+from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.measurements.base import (
     Declaration,
     GridValues,
@@ -39,7 +40,7 @@ from calibration.measurements.metric_rows import ALIKE, CLOCK_REPEATS, CLOCKED, 
 from calibration.measurements.sut import Sut
 from calibration.measurements.table import TableRow
 from calibration.sutprobe.document import ProbeDocument, read_result
-from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
+from calibration.sutprobe.frequency import ACTIVE, FrequencyPoint, FrequencyResult
 
 POINT_S = 0.02
 """Threads and counters of one point, for the expected duration only."""
@@ -51,8 +52,6 @@ machine's cores differ by less, unless some are favoured or of another kind, whi
 CHAIN_TOLERANCE = 0.02
 """Largest relative difference between the chain with vector work and the chain alone, still called the clock."""
 
-Active = Literal["alone", "all"]
-
 
 class Work(NamedTuple):
     """A kind of work, and the CPU feature flags it needs."""
@@ -60,6 +59,9 @@ class Work(NamedTuple):
     name: str
     features: tuple[str, ...]
 
+
+WHO = {"alone": "one core alone", "all": "all cores at once"}
+"""Descriptions of the cores that work; numbers are those of some of them."""
 
 WORKS = {
     "x86_64": (Work("scalar", ()), Work("avx2", ("avx2", "fma")), Work("avx512", ("avx512f",))),
@@ -76,10 +78,12 @@ ANY_WORK = "|".join(sorted({work.name for works in WORKS.values() for work in wo
 class CoreFrequencySettings(RepeatedSettings):
     """Each kind of work with *windows* of *window_s* after *settle_s* of the same work.
 
-    All cores work at once; at most *alone_cores* of them are also measured alone, one after another.
+    All cores work at once; at most *alone_cores* of them are also measured alone, one after another. With
+    *turbo_steps* also 2, 4, 8 ... cores are active at once, spread over nodes and last-level caches.
     """
 
     alone_cores: PositiveInt = 8
+    turbo_steps: bool = False
     windows: PositiveInt = 9
     window_s: PositiveFloat = 0.005
     settle_s: NonNegativeFloat = 0.05
@@ -90,13 +94,18 @@ class ClockRow(NamedTuple):
     """The cores measured under one kind of work and activity, by clock, slowest first."""
 
     work: str
-    active: Active
+    active: str
     points: tuple[TableRow, ...]
 
     @property
     def name(self) -> str:
         """Description of the row."""
-        return f"{self.work}, {'all cores at once' if self.active == 'all' else 'one core alone'}"
+        return f"{self.work}, {WHO.get(self.active) or f'{self.active} cores at once'}"
+
+    @property
+    def partial(self) -> bool:
+        """Whether some cores were active, neither one nor all."""
+        return self.active not in WHO
 
     @property
     def clocks_hz(self) -> list[float]:
@@ -109,18 +118,26 @@ class ClockRow(NamedTuple):
         return median(self.clocks_hz)
 
     @property
+    def middle(self) -> Estimate | None:
+        """The median of the clocks; ``None`` if their rounds differ."""
+        clocks = [point.frequency_hz for point in self.points]
+        return clocks[0] if len(clocks) == 1 else combined(clocks, median, "Hz")
+
+    @property
     def spread(self) -> float:
         """Difference between the fastest and the slowest core, relative to the median."""
         return _spread(self.clocks_hz)
 
 
 def rows_of(points: Iterable[TableRow]) -> list[ClockRow]:
-    """Return *points* by work and activity, in order of appearance."""
+    """Return *points* by work, in order of appearance, and number of active cores, ascending."""
     found = grouped(((point.work, point.active), point) for point in points)
-    return [
+    rows = [
         ClockRow(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
         for (work, active), group in found.items()
     ]
+    works = list(dict.fromkeys(row.work for row in rows))
+    return sorted(rows, key=lambda row: (works.index(row.work), row.points[0].active_cpus))
 
 
 class CoreFrequencyValues(GridValues):
@@ -132,7 +149,11 @@ class CoreFrequencyValues(GridValues):
 
     kind: Literal["core_frequency"] = "core_frequency"
 
-    axes: ClassVar = {"work": Annotated[str, Field(pattern=f"^{ANY_WORK}$")], "active": Active, "cpu": int}
+    axes: ClassVar = {
+        "work": Annotated[str, Field(pattern=f"^{ANY_WORK}$")],
+        "active": Annotated[str, Field(pattern=ACTIVE)],
+        "cpu": int,
+    }
     columns: ClassVar = {
         "active_cpus": int,
         "frequency_hz": Estimate,
@@ -169,6 +190,15 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 (ANY_WORK, "alone|all", "lowest|median|highest", None),
             )
         ),
+        MetricRow(
+            f"core_frequency.{{work:{ANY_WORK}}}.{{cores}}.median_hz",
+            "median clock of so many cores at once, spread over nodes and last-level caches, by work",
+            "clock",
+            "Hz",
+            "higher",
+            CLOCK_REPEATS,
+            CLOCKED,
+        ),
         fraction(
             f"core_frequency.{{work:{ANY_WORK}}}.{{cores:alone|all}}.spread",
             "difference of the fastest and the slowest core, by their median",
@@ -202,7 +232,9 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 f"{self.title} of {len(cpus) - len(alone)} of {len(cpus)} cores alone",
             )
         active = ["alone"] if len(cpus) == 1 else ["alone", "all"]
-        points = len(works) * (len(alone) + (len(cpus) > 1))
+        order = sut.spread(cpus) if settings.turbo_steps else []
+        some = [order[: 1 << power] for power in range(1, len(order).bit_length()) if 1 << power < len(order)]
+        points = len(works) * (len(alone) + (len(cpus) > 1) + len(some))
         point_s = settings.settle_s + settings.windows * settings.window_s
         yield self.step(
             f"{', '.join(works)}, {units.plural(len(cpus), 'core')}",
@@ -210,6 +242,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             {
                 "cpus": format_cpulist(cpus),
                 "alone-cpus": format_cpulist(alone),
+                "together": [format_cpulist(part) for part in some],
                 "work": ",".join(works),
                 "active": ",".join(active),
                 "windows": settings.windows,
@@ -240,13 +273,13 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 *interference_flags(
                     [point.interference for point in measured if point.interference], f"of {len(measured)} points"
                 ),
-                *_slow_flags(table.rows),
+                *_slow_flags(row for row in rows_of(table.rows) if not row.partial),
             ),
             missing=missing_parts(result.points, _words),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield each CPU's deviation from the median of its row (per cent), for more than two CPUs."""
+        """Yield each CPU's deviation from the median of its row (per cent), for more than two CPUs, and the steps."""
         for measurement in run.of(self.kind):
             values = measurement.values
             if len({point.cpu for point in values.points}) > 2:
@@ -259,6 +292,20 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                     for row in rows
                 }
                 yield deviations_chart(measurement, clocks, nodes=run.nodes)
+            if any(row.partial for row in values.rows):
+                yield line_chart(
+                    f"{measurement.id}-turbo",
+                    [measurement],
+                    curves_of(
+                        (row.work, (float(row.points[0].active_cpus), row.middle or row.median_hz))
+                        for row in values.rows
+                    ),
+                    (
+                        Axis("Active cores", kind="octaves", text=lambda count: units.plural(round(count), "core")),
+                        Axis("Clock", "GHz", scale=1e9),
+                    ),
+                    alt="Median clock by the number of active cores",
+                )
 
     def summary(self, measured: Sequence[CoreFrequencyValues]) -> Iterator[str]:
         """Yield the clock with all cores busy, and the slowest CPU."""
@@ -275,13 +322,18 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         for row in rows_of(values.points):
             prefix = f"{row.work}.{row.active}"
             title = f"{self.title}, {row.name}"
+            median_hz = row.middle
+            if row.partial:
+                if median_hz is not None:
+                    yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", median_hz)
+                continue
             if len(row.points) == 1:
                 yield self.metric(f"{prefix}.lowest_hz", title, row.points[0].frequency_hz)
                 continue
             for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
                 yield self.metric(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz)
             clocks = [point.frequency_hz for point in row.points]
-            if (median_hz := combined(clocks, median, "Hz")) is not None:
+            if median_hz is not None:
                 yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", median_hz)
             if (spread := combined(clocks, _spread, "fraction")) is not None:
                 yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", spread)
@@ -352,9 +404,9 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
         )
 
 
-def _slow_flags(points: Sequence[TableRow]) -> Iterator[Flag]:
-    """Yield a flag for each kind of work with a core whose interval is below the other cores'."""
-    for row in rows_of(points):
+def _slow_flags(rows: Iterable[ClockRow]) -> Iterator[Flag]:
+    """Yield a flag for each of *rows* with a core whose interval is below the other cores'."""
+    for row in rows:
         if len(row.points) < 2:
             continue
         slow = []

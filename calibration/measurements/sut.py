@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
-from calibration.base.grouping import grouped
+from calibration.base.grouping import grouped, in_turn
 from calibration.base.validity import Flag, flag
 from calibration.context.devices import narrowed_links
 from calibration.context.model import Context, CpuQuota, MemoryLimit
@@ -151,8 +151,12 @@ class Sut:
         Ascending if the kernel reports no such caches.
         """
         domains = grouped((self._caches.get(cpu), cpu) for cpu in sorted(set(cpus)))
-        longest = max(map(len, domains.values()), default=0)
-        return [own[turn] for turn in range(longest) for own in domains.values() if turn < len(own)]
+        return in_turn(domains.values())
+
+    def spread(self, cpus: Iterable[int]) -> list[int]:
+        """Return *cpus* in turn from each node, and of its CPUs in turn from each last-level cache domain."""
+        own = set(cpus)
+        return in_turn([self.balanced(own.intersection(self.cpus_of(node))) for node in self.cpu_nodes])
 
     def measuring_cpu(self, node: int) -> int:
         """Return the CPU of *node* for single-CPU measurements.

@@ -172,13 +172,20 @@ def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) 
     return with_values(found, table=with_rows(found.values, made).table, classes=tuple(classes)), caches
 
 
-def frequencies(count: int) -> Measurement:
-    """Return clocks of *count* CPUs, of which CPU 1 is 3 % slower."""
+def frequencies(count: int, *, steps: bool = False) -> Measurement:
+    """Return clocks of *count* CPUs, of which CPU 1 is 3 % slower, with *steps* also of some of them."""
     found = of("core_frequency")
     point = next(point for point in found.values.points if point.active == "all")
+    powers = range(1, (count - 1).bit_length()) if steps else ()
+    some = [(str(1 << power), 1 << power, 1.2 - 0.02 * power) for power in powers]
     clocks = [
-        TableRow(point | {"cpu": cpu, "frequency_hz": scaled(point.frequency_hz, 0.97 if cpu == 1 else 1.0)})
-        for cpu in range(count)
+        TableRow(
+            point
+            | {"active": who, "active_cpus": active, "cpu": cpu}
+            | {"frequency_hz": scaled(point.frequency_hz, (0.97 if cpu == 1 else 1.0) * speed)}
+        )
+        for who, active, speed in (*some, ("all", count, 1.0))
+        for cpu in range(active)
     ]
     return with_values(found, table=with_rows(found.values, clocks).table)
 
@@ -210,6 +217,7 @@ SMALL: dict[str, Callable[[], Chart | None]] = {
     "numa_bandwidth": lambda: main_chart(node_matrix("bandwidth_matrix", 2, distance)),
     "core_to_core": lambda: core_to_core(*cores(8, 4, 8)),
     "core_frequency": lambda: other_chart(frequencies(8)),
+    "core_frequency turbo": lambda: other_chart(frequencies(8, steps=True), named="core_frequency-turbo"),
     "bandwidth_by_mix": lambda: main_chart(*all_of("peak_injection_bandwidth")),
     "bandwidth_ladder": lambda: other_chart(of("bandwidth_ladder")),
     "sustained_bandwidth": lambda: other_chart(*all_of("sustained_bandwidth")),
@@ -231,6 +239,7 @@ BIG: dict[str, Callable[[], Chart | None]] = {
     "core_to_core": lambda: core_to_core(*cores(512, 8, 32, 574)),
     "core_to_core_caches": lambda: core_to_core(*cores(160, 8, 80)),
     "core_frequency": lambda: other_chart(frequencies(504)),
+    "core_frequency turbo": lambda: other_chart(frequencies(504, steps=True), named="core_frequency-turbo"),
     "trend": lambda: trends(1000, 4),
 }
 

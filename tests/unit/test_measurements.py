@@ -164,6 +164,7 @@ ELSEWHERE = (
     *("loaded_latency.90pct.latency_ns", "loaded_latency.90pct.cpu3.latency_ns", "loaded_latency.90pct.bandwidth_mb_s"),
     *("memory_curves.0.1.doubling_write_share", "memory_curves.50pct.bandwidth_mb_s", "memory_curves.50pct.latency_ns"),
     *("peak_injection_bandwidth.copy.bandwidth_mb_s", "idle_latency.cpu3.latency_ns"),
+    "core_frequency.avx2.4.median_hz",
 )
 """Metrics of machines, settings and texts of which there is no recording."""
 
@@ -621,6 +622,39 @@ def test_clocks_by_work_and_activity() -> None:
         assert found[f"{prefix}.highest_hz"].value == high
         assert found[f"{prefix}.median_hz"].value == (low + high) / 2
         assert found[f"{prefix}.spread"].value == pytest.approx(2 * (high - low) / (high + low))
+
+
+def test_some_cores_at_once_have_a_median_between_one_and_all() -> None:
+    raw = read("core_frequency")
+    alone, every = (next(point for point in points(raw) if point["active"] == who) for who in ("alone", "all"))
+    groups = {"alone": [0], "all": range(8), "2": [0, 7], "4": [0, 1, 6, 7]}
+    raw["result"]["points"] = [
+        {
+            **(alone if who == "alone" else every),
+            "active": who,
+            "cpu": cpu,
+            "active_cpus": len(cpus),
+            "windows_hz": [3e9 if cpu == 7 else 4e9] * 9,
+        }
+        for who, cpus in groups.items()
+        for cpu in cpus
+    ]
+    measured = one("core_frequency", raw)
+    rows = measured.values.rows
+    assert [(row.name, row.partial) for row in rows] == [
+        ("scalar, one core alone", False),
+        ("scalar, 2 cores at once", True),
+        ("scalar, 4 cores at once", True),
+        ("scalar, all cores at once", False),
+    ]
+    found = {metric.name: metric.value for metric in declaration("core_frequency").metrics(measured.values)}
+    assert {name: value for name, value in found.items() if ".2." in name or ".4." in name} == {
+        "core_frequency.scalar.2.median_hz": 3.5e9,
+        "core_frequency.scalar.4.median_hz": 4e9,
+    }
+    assert [flag.reason.partition(":")[0] for flag in measured.flags if flag.code == "SLOW_CORE"] == [
+        "scalar, all cores at once"
+    ]
 
 
 @pytest.mark.parametrize("count", range(2, 7))

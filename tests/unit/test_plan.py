@@ -2,7 +2,7 @@
 """Plans for captured machines: only what the machine has, and a reason for everything left out."""
 
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -550,6 +550,17 @@ def test_all_cores_at_once_and_some_alone() -> None:
     works = options(plan.steps[0], "work")[0].split(",")
     points = len(works) * (2 + 1)
     assert plan.steps[0].expected_duration_s == pytest.approx(6 * (0.03 + points * (0.02 + 0.05 + 9 * 0.005)), abs=0.06)
+
+
+def test_some_cores_at_once_are_spread_and_grow() -> None:
+    sut = Sut(SMT)
+    assert not options(step_of(SMT, "nightly", "core_frequency"), "together")
+    some = [cpus_of(text) for text in options(step_of(SMT, "full", "core_frequency"), "together")]
+    every = set(sut.one_per_core(sut.cpus))
+    assert [len(cpus) for cpus in some] == [1 << power for power in range(1, 10) if 1 << power < len(every)]
+    for fewer, more in pairwise([*some, every]):
+        assert fewer < more
+    assert {sut.node_of(cpu) for cpu in some[0]} == set(sut.cpu_nodes)
 
 
 def test_unsupported_work_is_not_planned() -> None:
