@@ -41,15 +41,23 @@ PEERS: Final = (
 TITLES: Final = {
     "latency": "Random latency, huge pages, ns",
     "interruptions": "Interruptions above 2 µs, 1/s",
+    "interruptions_20": "Interruptions above 20 µs, 1/s",
+    "interruption_max": "Longest interruption, µs",
     "c2c": "Line from another core, ns",
+    "wakeup_min": "Wake-up, least, µs",
     "wakeup": "Wake-up, median, µs",
     "wakeup_99": "Wake-up, 99 %, µs",
+    "wakeup_20": "Wake-ups 20 µs late or later, %",
+    "wakeup_max": "Wake-up, latest, µs",
 }  # of quantities other than bandwidths
 LEVELS: Final = {"L1": 1, "L2": 2, "L3": 3}
 GRAIN: Final = 6 * 2 * MIB  # whole huge pages for one, two or three arrays of a thread
 LATENCY_BYTES: Final = 512 * MIB
 PAGES: Final = {True: "thp", False: "base"}
 INTERRUPTION_US: Final = 2  # oslat's resolution is one microsecond
+LIMIT_US: Final = 20  # of Red Hat's latency tests, with oslat and cyclictest
+LOAD: Final = "while kill -0 $PPID && /bin/true; do :; done"
+"""A shell that starts processes, as a kernel build does, until who started it ends."""
 PREFETCH_BYTES: Final = "0,512,1024,2048,4096"  # finer than a plan's search: the peers' kernels are tuned by hand
 
 Reader = Callable[[Output], float]
@@ -160,22 +168,41 @@ def our_median(output: Output, result: type[Any], field: str = "windows_ns") -> 
     return float(median(median(getattr(placement, field)) for placement in last.placements))
 
 
-def our_interruptions(output: Output) -> float:
-    """Read how often per second a step of the gap loop was at least ``INTERRUPTION_US`` long."""
+def our_interruptions(output: Output, above_us: int) -> float:
+    """Read how often per second a step of the gap loop was at least *above_us* long."""
     gaps = read_result(document_of(output), JitterResult).cpus[0].gaps
     rates = {round(rate.threshold_ns): rate.rate for rate in gaps.rates_per_s} if gaps else {}
-    if 1000 * INTERRUPTION_US not in rates:
-        raise NotComparedError(f"sutprobe: no rate above {INTERRUPTION_US} us among {sorted(rates)}")
-    return rates[1000 * INTERRUPTION_US]
+    if 1000 * above_us not in rates:
+        raise NotComparedError(f"sutprobe: no rate above {above_us} us among {sorted(rates)}")
+    return rates[1000 * above_us]
+
+
+def our_longest_us(output: Output) -> float:
+    """Read the longest step of the gap loop."""
+    gaps = read_result(document_of(output), JitterResult).cpus[0].gaps
+    if gaps is None:
+        raise NotComparedError("sutprobe: no gaps")
+    return gaps.max_ns / 1e3
 
 
 def our_late_us(output: Output, share: float) -> float:
-    """Read how late that *share* of the wake-ups of the only CPU was at most."""
+    """Read how late that *share* of the wake-ups of the only CPU was at most; 0: the earliest, 1: the latest."""
     (cpu,) = read_result(document_of(output), WakeupResult).conditions[0].cpus
-    found = percentile(cpu.late_ns, 100 * share)
+    ends: dict[float, float | None] = {0.0: cpu.min_ns, 1.0: cpu.late_ns.longest}
+    middle = percentile(cpu.late_ns, 100 * share) if share not in ends else None
+    found = ends.get(share) if middle is None else middle.value
     if found is None:
         raise NotComparedError(f"sutprobe: {cpu.wakes} wake-ups have no {100 * share:g} %")
-    return found.value / 1e3
+    return found / 1e3
+
+
+def our_late_percent(output: Output, least_us: int) -> float:
+    """Read how many of the wake-ups of the only CPU were at least *least_us* late, in per cent."""
+    result = read_result(document_of(output), WakeupResult)
+    (cpu,) = result.conditions[0].cpus
+    if not cpu.wakes:
+        raise NotComparedError("sutprobe: no wake-ups")
+    return 100 * cpu.above[result.thresholds_ns.index(1000 * least_us)] / cpu.wakes
 
 
 OUR_BANDWIDTH: Final = partial(our_median, result=BandwidthResult, field="windows_mb_s")
@@ -321,13 +348,23 @@ def our_best(machine: Machine, quantity: str, program: str, searched: Sequence[O
 # --- latency, interruptions, lines between cores, wake-ups ------------------------------------------------------------
 
 
-def others(machine: Machine, program: str, found: Mapping[str, str], *, held: bool) -> dict[str, list[Contender]]:
+def load_of(machine: Machine, section: str) -> tuple[str, ...]:
+    """Return what runs on the first CPU during *section*, two jobs as of a build; nothing if no other is measured."""
+    if section not in ("interruptions", "wakeup") or len(machine.cpus) == 1:
+        return ()
+    return bound(("sh", "-c", f"({LOAD}) & {LOAD}"), machine.cpus[:1])
+
+
+def others(
+    machine: Machine, program: str, found: Mapping[str, str], *, held: bool, unthrottled: bool
+) -> dict[str, list[Contender]]:
     """Return who takes part in the other sections, by section, ours first; *found* has the paths of peers.
 
     The chases are random over all of 512 MiB: multichase's default (without ``-T``) shuffles within 256 KiB, which
     prefetchers follow, and prints the best of its samples (without ``-a``). Lines between cores are different
-    quantities: ours loads many modified lines one after another, the peers send one to and fro. If *held*, CPUs are
-    kept out of idle states during wake-ups, as the peers do.
+    quantities: ours loads many modified lines one after another, the peers send one to and fro. Wake-ups and
+    interruptions are under the conditions of Red Hat's tests of a real-time system: if *held*, CPUs are kept out of
+    idle states during wake-ups, as the peers do; if *unthrottled*, who looks for interruptions is a real-time thread.
     """
     first, cpu = machine.cpus[0], machine.cpus[-1]  # the first is where a machine's other work tends to be
     nodes = {cpu: part.node for part in machine.parts for cpu in part.cpus}
@@ -342,16 +379,33 @@ def others(machine: Machine, program: str, found: Mapping[str, str], *, held: bo
         label = f"{name} (not for publication)" if name == "mlc" else name
         return [Contender(name, label, command, values)] if name in found else []
 
-    def late(read: Callable[..., float], **form: Any) -> dict[str, Reader]:
-        return {"wakeup": partial(read, share=0.5, **form), "wakeup_99": partial(read, share=0.99, **form)}
+    def late(
+        late_us: Callable[..., float], late_percent: Callable[..., float], longest: Reader, **form: Any
+    ) -> dict[str, Reader]:
+        return {
+            "wakeup_min": partial(late_us, share=0.0, **form),
+            "wakeup": partial(late_us, share=0.5, **form),
+            "wakeup_99": partial(late_us, share=0.99, **form),
+            "wakeup_20": partial(late_percent, least_us=LIMIT_US, **form),
+            "wakeup_max": longest,
+        }
 
+    def gaps(rate: Callable[..., float], longest: Reader) -> dict[str, Reader]:
+        return {
+            "interruptions": partial(rate, above_us=INTERRUPTION_US),
+            "interruptions_20": partial(rate, above_us=LIMIT_US),
+            "interruption_max": longest,
+        }
+
+    theirs = outputs.late_us, outputs.late_percent
     no_idle = "--idle-latency-us 0" if held else ""
     chase = f"latency --at {cpu}@{nodes[cpu]} --size-bytes {size} --pages {PAGES[machine.huge]} --placements 1"
     transfer = f"c2c --pair {first}@{cpu} --home {nodes[first]} --state hitm --placements 1"
-    wakeup = f"wakeup --cpus {cpu} --period-us 1000 --seconds 1 --fifo 80 {no_idle}"
-    cyclictest = f"-m -p80 -i 1000 -l 1000 -h 10000 -q -a {cpu} -t 1"
-    timerlat = f"timerlat hist -c {cpu} -P f:80 -p 1000 -d 1s -E 10000 --dma-latency 0"
-    oslat_rate = partial(outputs.oslat_rate, above_us=INTERRUPTION_US)
+    gap = f"jitter --cpus {cpu} --view gaps --gap-s 1 {'--fifo 1' if unthrottled else ''}"
+    oslat = f"-c {cpu} -C {first} -D 1 -w memmove -m 4K {'-f 1' if unthrottled else ''}"
+    wakeup = f"wakeup --cpus {cpu} --period-us 200 --seconds 1 --fifo 95 {no_idle}"
+    cyclictest = f"-m -p95 -i 200 -D 1 -h 10000 -q -a {cpu} -t 1 --mainaffinity {first}"
+    timerlat = f"timerlat hist -c {cpu} -P f:95 -p 200 -d 1s -E 10000 --dma-latency 0"
     return {
         "latency": [
             ours(chase, latency=OUR_LATENCY),
@@ -359,8 +413,8 @@ def others(machine: Machine, program: str, found: Mapping[str, str], *, held: bo
             *peer("mlc", f"--idle_latency -e -r -c{cpu} -b{size // 1024}", latency=outputs.MLC_IDLE),
         ],
         "interruptions": [
-            ours(f"jitter --cpus {cpu} --view gaps --gap-s 1", interruptions=our_interruptions),
-            *peer("oslat", f"-c {cpu} -C {first} -D 1", interruptions=oslat_rate),
+            ours(gap, **gaps(our_interruptions, our_longest_us)),
+            *peer("oslat", oslat, **gaps(outputs.oslat_rate, outputs.OSLAT_LONGEST)),
         ],
         "c2c": [
             ours(transfer, c2c=OUR_TRANSFER),
@@ -368,8 +422,8 @@ def others(machine: Machine, program: str, found: Mapping[str, str], *, held: bo
             *peer("pingpong", "-u -r 0", (first, cpu), c2c=outputs.PINGPONG),
         ],
         "wakeup": [
-            ours(wakeup, **late(our_late_us)),
-            *peer("cyclictest", cyclictest, **late(outputs.late_us, form=outputs.CYCLICTEST)),
-            *peer("rtla", timerlat, **late(outputs.late_us, form=outputs.TIMERLAT)),
+            ours(wakeup, **late(our_late_us, our_late_percent, partial(our_late_us, share=1.0))),
+            *peer("cyclictest", cyclictest, **late(*theirs, outputs.CYCLICTEST_LONGEST, form=outputs.CYCLICTEST)),
+            *peer("rtla", timerlat, **late(*theirs, outputs.TIMERLAT_LONGEST, form=outputs.TIMERLAT)),
         ],
     }

@@ -80,24 +80,46 @@ def oslat_rate(output: Output, above_us: int) -> float:
     return sum(int(count) for label, count in buckets if int(label) > above_us) / seconds
 
 
+OSLAT_LONGEST: Final = Form(r"Maximum:\s+(\d+) \(us\)")
+
 CYCLICTEST: Final = (r"^0*(\d+) (\d+)$", r"^# Histogram Overflows: (\d+)$")
 """Rows of ``cyclictest -h`` with one thread, and what is beyond its histogram."""
+
+CYCLICTEST_LONGEST: Final = Form(r"^# Max Latencies: (\d+)$")
 
 TIMERLAT: Final = (r"^(\d+)(?: +\d+)* +(\d+) *$", r"^over:(?: +\d+)* +(\d+) *$")
 """The same of ``rtla timerlat hist`` on one CPU: its last column, which is the latest in a wake-up."""
 
+TIMERLAT_LONGEST: Final = Form(r"^max:(?: +\d+)* +(\d+) *$")
+
 
 def late_us(output: Output, form: tuple[str, str], share: float) -> float:
-    """Read how late that *share* of the wake-ups was at most, from a histogram of whole µs that were rounded down."""
-    rows = re.findall(form[0], output.stdout, re.MULTILINE)
-    over = re.findall(form[1], output.stdout, re.MULTILINE)
-    buckets = sorted((int(us), int(count)) for us, count in rows)
-    wakes = sum(count for _, count in buckets) + int(over[0]) if over else 0
+    """Read how late that *share* of the wake-ups was at most, from a histogram of whole µs that were rounded down.
+
+    Of 0 it is the earliest.
+    """
+    buckets, wakes = _wake_ups(output, form)
     reached = zip(buckets, accumulate(count for _, count in buckets), strict=True)
-    found = next((us for (us, _), count in reached if count >= share * wakes > 0), None)
+    found = next((us for (us, _), count in reached if wakes and count >= max(1.0, share * wakes)), None)
     if found is None:
         raise NotComparedError(f"no histogram that reaches {100 * share:g} % of {wakes} wake-ups")
     return found + 0.5
+
+
+def late_percent(output: Output, form: tuple[str, str], least_us: int) -> float:
+    """Read from the same histogram how many of the wake-ups were at least *least_us* late, in per cent."""
+    buckets, wakes = _wake_ups(output, form)
+    if not wakes:
+        raise NotComparedError("no histogram of wake-ups")
+    return 100 * (1 - sum(count for us, count in buckets if us < least_us) / wakes)
+
+
+def _wake_ups(output: Output, form: tuple[str, str]) -> tuple[list[tuple[int, int]], int]:
+    """Read the buckets, in order, and how many wake-ups there were with those beyond; 0 if the output is cut off."""
+    rows = re.findall(form[0], output.stdout, re.MULTILINE)
+    over = re.findall(form[1], output.stdout, re.MULTILINE)
+    buckets = sorted((int(us), int(count)) for us, count in rows)
+    return buckets, sum(count for _, count in buckets) + int(over[0]) if over else 0
 
 
 def document_of(output: Output) -> ProbeDocument:

@@ -15,8 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -42,6 +44,8 @@ SECTION_S: Final = 75.0  # of each section, with its scouting: all sections take
 SCOUTED: Final = 3  # starts of a setting before the alternation, of which the median counts: one may be lucky
 FAR: Final = 0.7  # a setting that never reached this share of what another always did is started no more
 AS_GOOD: Final = 0.95  # a second setting this close to the best after that takes the first turns too: it may be best
+RT_RUNTIME: Final = Path("/proc/sys/kernel/sched_rt_runtime_us")  # -1: a real-time thread keeps its CPU
+SETTLE_S: Final = 0.2  # from the start of a load to what is measured beside it
 AGAIN: Final = f"{OURS} again"  # ours as its own peer
 
 Turn = Mapping[str, Sequence[Mapping[str, float]]]
@@ -66,11 +70,12 @@ class Row(NamedTuple):
 
 @dataclass
 class Comparison:
-    """A section: who takes part, ours first, and what the turns gave."""
+    """A section: who takes part, ours first, beside which load, and what the turns gave."""
 
     section: str
     machine: Machine
     contenders: list[Contender]
+    load: Sequence[str] = ()
     turns: list[Turn] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -175,6 +180,20 @@ def scout(session: Session, quantity: str, settings: Sequence[Contender]) -> lis
     return [contender for contender in best[:2] if value[contender] >= AS_GOOD * value[best[0]]]
 
 
+@contextmanager
+def beside(load: Sequence[str]) -> Iterator[None]:
+    """Run *load*, if there is any, while the body runs."""
+    if not load:
+        yield
+        return
+    with subprocess.Popen(load, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            time.sleep(SETTLE_S)
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def alternate(session: Session, comparison: Comparison) -> None:
     """Start the contenders in a random order and again in its reverse. A peer that fails runs no more.
 
@@ -183,17 +202,18 @@ def alternate(session: Session, comparison: Comparison) -> None:
     began = time.monotonic()
     values: dict[str, list[Mapping[str, float]]] = {contender.label: [] for contender in comparison.contenders}
     there = comparison.order.sample(comparison.contenders, len(comparison.contenders))
-    for contender in (*there, *reversed(there)):
-        if contender not in comparison.contenders:
-            continue
-        try:
-            values[contender.label].append(values_of(contender))
-        except NotComparedError as error:
-            if contender.peer == OURS:
-                raise
-            comparison.contenders.remove(contender)
-            turn = f"{comparison.section}, turn {len(comparison.turns) + 1}"
-            session.refuse(contender.peer, f"{contender.label}, {turn}: {error}")
+    with beside(comparison.load):
+        for contender in (*there, *reversed(there)):
+            if contender not in comparison.contenders:
+                continue
+            try:
+                values[contender.label].append(values_of(contender))
+            except NotComparedError as error:
+                if contender.peer == OURS:
+                    raise
+                comparison.contenders.remove(contender)
+                turn = f"{comparison.section}, turn {len(comparison.turns) + 1}"
+                session.refuse(contender.peer, f"{contender.label}, {turn}: {error}")
     comparison.turns.append(values)
     comparison.seconds += time.monotonic() - began
 
@@ -216,7 +236,8 @@ def contenders_of(session: Session, section: str, machine: Machine) -> list[Cont
     """Return who takes part in *section*, ours first. Raises ``NotComparedError`` if ours has no setting."""
     if section in OTHERS:
         held = os.access("/dev/cpu_dma_latency", os.W_OK)
-        return who.others(machine, session.program, session.found, held=held)[section]
+        unthrottled = RT_RUNTIME.read_text().strip() == "-1"
+        return who.others(machine, session.program, session.found, held=held, unthrottled=unthrottled)[section]
     quantity = "read" if machine.level else section.partition("-")[0]
     searches = [run(command, {}, 300.0) for command in who.our_searches(machine, quantity, session.program)]
     ours = scout(session, quantity, list(who.our_best(machine, quantity, session.program, searches)))
@@ -236,7 +257,7 @@ def prepare(session: Session, section: str, *, again: bool) -> Comparison | None
         return None
     if again or len(contenders) == 1:
         contenders.append(replace(contenders[0], label=AGAIN))
-    return Comparison(section, machine, contenders)
+    return Comparison(section, machine, contenders, who.load_of(machine, section))
 
 
 def measure(session: Session, comparisons: Sequence[Comparison], until: float) -> None:

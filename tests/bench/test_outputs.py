@@ -14,7 +14,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "peers"
 
 
 def captured(name: str) -> str:
-    return (FIXTURES / f"{name}.txt").read_text(encoding="utf-8")
+    return (FIXTURES / f"{name.removesuffix('-longest')}.txt").read_text(encoding="utf-8")
 
 
 def printed(text: str) -> Output:
@@ -29,6 +29,9 @@ READERS: dict[str, tuple[str, Callable[[Output], float], float]] = {
     "multichase": ("309.0", outputs.MULTICHASE, 309.0),
     "core-to-core-latency": ("27.036170000000002", outputs.CORE_TO_CORE, 27.03617),
     "pingpong": ("41.8", outputs.PINGPONG, 41.8),
+    "oslat-longest": ("401", outputs.OSLAT_LONGEST, 401.0),
+    "cyclictest-longest": ("292", outputs.CYCLICTEST_LONGEST, 292.0),
+    "rtla-timerlat-longest": ("23701", outputs.TIMERLAT_LONGEST, 23701.0),
     "oslat": ("2.000", lambda output: outputs.oslat_rate(output, 2), 1108.0),
     "cyclictest": ("000", lambda output: outputs.late_us(output, outputs.CYCLICTEST, 0.5), 27.5),
     "rtla-timerlat": ("199", lambda output: outputs.late_us(output, outputs.TIMERLAT, 0.5), 3282.5),
@@ -63,6 +66,10 @@ def test_wake_ups_beyond_the_histogram_count() -> None:
     assert outputs.late_us(printed(half), outputs.CYCLICTEST, 0.5) == 4.5
     text = captured("cyclictest")
     (least,) = re.findall(r"^# Min Latencies: (\d+)$", text, re.MULTILINE)
-    assert outputs.late_us(printed(text), outputs.CYCLICTEST, 1e-9) == int(least) + 0.5
+    assert outputs.late_us(printed(text), outputs.CYCLICTEST, 0.0) == int(least) + 0.5
+    for least_us, percent in ((3, 100.0), (4, 87.5), (8, 1.25)):
+        assert outputs.late_percent(printed(half), outputs.CYCLICTEST, least_us) == pytest.approx(percent)
+    with pytest.raises(NotComparedError, match="no histogram of wake-ups"):
+        outputs.late_percent(printed("000003 000010\n"), outputs.CYCLICTEST, 3)
     with pytest.raises(NotComparedError, match=r"reaches 99\.99 % of 1500 wake-ups"):
         outputs.late_us(printed(text), outputs.CYCLICTEST, 0.9999)

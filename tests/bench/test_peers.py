@@ -69,6 +69,14 @@ def compare(starts: list[str], monkeypatch: pytest.MonkeyPatch) -> Compare:
     return compared
 
 
+def read_or_nothing(path: Path) -> bytes:
+    """Return what a process file has; nothing of one that ended."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def always(value: float) -> Iterator[float]:
     return iter(lambda: value, None)
 
@@ -189,6 +197,23 @@ def test_what_prints_nonsense_fails_or_hangs_has_no_value(
         wait_until(lambda: not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+def test_wake_ups_and_interruptions_are_beside_a_load_that_ends_with_its_turn() -> None:
+    last = max(os.sched_getaffinity(0))
+    machine = Machine(MACHINE.context, (last, last))
+    assert contenders.load_of(MACHINE, "latency") == contenders.load_of(Machine(MACHINE.context, (0,)), "wakeup") == ()
+    load = contenders.load_of(machine, "wakeup")
+    assert load == contenders.load_of(machine, "interruptions")
+
+    def running() -> list[Path]:
+        texts = [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.parent.name != str(os.getpid())]
+        return [path for path in texts if contenders.LOAD.encode() in read_or_nothing(path)]
+
+    began = set(running())
+    with peers.beside(load):
+        wait_until(lambda: len(set(running()) - began) == 2)
+    wait_until(lambda: not set(running()) - began)
+
+
 def offered(machine: Machine, quantity: str) -> dict[str, Contender]:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
     return {peer.label: peer for peer in contenders.bandwidth_peers(machine, quantity, everywhere)}
@@ -259,7 +284,7 @@ def test_what_the_searches_found_best_runs_again() -> None:
 
 def test_every_section_reads_what_sutprobe_prints() -> None:
     recorded = {"latency": "idle_latency", "interruptions": "jitter", "c2c": "c2c_latency", "wakeup": "wakeup"}
-    offers = contenders.others(MACHINE, "/p", dict.fromkeys(contenders.PEERS, "/peer"), held=True)
+    offers = contenders.others(MACHINE, "/p", dict.fromkeys(contenders.PEERS, "/peer"), held=True, unthrottled=True)
     assert (tuple(offers), sum(map(len, offers.values()))) == (peers.OTHERS, 11)
     for section, (ours, *others) in offers.items():
         text = (FIXTURES / "sutprobe" / f"{recorded[section]}.json").read_text(encoding="utf-8")
