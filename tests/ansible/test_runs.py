@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from support import ANOTHER_DISPLAY, SLOW, TINY, Ended, Lab, calibrate, inventory_of
 
+from calibration.acceptance import load_acceptance
+from calibration.commands.sheet import sheet_command
 from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
 
@@ -135,3 +138,31 @@ def test_reports_wrong_settings_and_touches_nothing_of_those_suts(lab: Lab) -> N
         assert message in line
     assert [run.parts[-2] for run in lab.runs()] == ["lost"]
     assert list(lab.remote.iterdir()) == []
+
+
+# Acceptance
+
+
+def test_a_run_is_judged_by_an_acceptance_file(lab: Lab) -> None:
+    limit = {
+        "metric": "idle_latency.*",
+        "unit": "ns",
+        "upper": 0.001,
+        "soft_upper": 0.0001,
+        "reason": "nothing is so fast",
+    }
+    source = {"document": "A test plan", "url": "https://example.net/plan", "date": "2026-11-01"}
+    plan = {"title": "A plan", "source": source, "conditions": "none", "profile": "quick", "limits": [limit]}
+    path = lab.directory / "plan.yml"
+    path.write_text(yaml.safe_dump(plan), encoding="utf-8")
+    ended = lab.run("calibrate.yml", "-e", json.dumps({"calibration_acceptance": [str(path)]}))
+    assert ended.rc == 2, ended.text
+    assert "(nothing is so fast)" in ended.text
+    (run,) = lab.runs()
+    document = read_run(run)
+    assert document.acceptance == (load_acceptance(str(path)),)
+    assert [verdict.outcome for verdict in document.verdicts] == ["fail"]
+    path.unlink()  # the sheet needs the run alone
+    sheet = CliRunner().invoke(sheet_command, [str(run), "--json"])
+    assert sheet.exit_code == 1, sheet.output
+    assert json.loads(sheet.output)["acceptance"]["name"] == "plan"
