@@ -72,6 +72,15 @@ void cpu_list_add(struct cpu_list *list, unsigned cpu)
 	list->count++;
 }
 
+bool cpu_list_apart(const char *option, const struct cpu_list *list, const struct cpu_list *measured,
+                    struct error *error)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (cpu_list_has(measured, list->cpus[i]))
+			return error_set(error, ERROR_USAGE, "%s: CPU %u is measured", option, list->cpus[i]);
+	return true;
+}
+
 void cpu_list_free(struct cpu_list *list)
 {
 	free(list->cpus);

@@ -21,6 +21,9 @@ void cpu_list_add(struct cpu_list *list, unsigned cpu);
 /* Where a CPU stands in the list; SIZE_MAX: nowhere. */
 size_t cpu_list_place(const struct cpu_list *list, unsigned cpu);
 bool cpu_list_has(const struct cpu_list *list, unsigned cpu);
+/* Whether none of the CPUs of a load is measured. */
+bool cpu_list_apart(const char *option, const struct cpu_list *list, const struct cpu_list *measured,
+                    struct error *error);
 void cpu_list_free(struct cpu_list *list);
 
 /* An array of the numbers. */

@@ -45,6 +45,8 @@ static const struct option table[] = {
 	/* 0, an ordinary thread, is how the published results were made. */
 	OPTION_ROW_U64("--fifo", &jitter_options.fifo, "PRIO", "0", 0, 99,
 	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
+	OPTION_ROW_OPTIONAL_TEXT("--housekeeping-cpus", &jitter_options.housekeeping, "LIST",
+	                         "CPUs that start processes, fault pages and set timers meanwhile"),
 	/* Not by default: it needs root, and takes half as long again. */
 	OPTION_ROW_FLAG(
 		"--attribute", &jitter_options.attribute,
@@ -53,11 +55,14 @@ static const struct option table[] = {
 
 static bool prepare(struct error *error)
 {
-	struct cpu_list cpus;
+	struct cpu_list cpus = {0};
 	uint64_t threshold = 0;
-	if (!cpu_list_asked(&cpus, jitter_options.cpus, error))
-		return false;
+	bool good = cpu_list_asked(&cpus, jitter_options.cpus, error) &&
+	            (!jitter_options.housekeeping ||
+	             housekeeping_parse(&jitter.housekeeping, jitter_options.housekeeping, &cpus, error));
 	cpu_list_free(&cpus);
+	if (!good)
+		return false;
 	if (strcmp(jitter_options.threshold_ns, "auto") != 0 &&
 	    (!options_u64(jitter_options.threshold_ns, &threshold) || threshold == 0 || threshold > 1000000000))
 		return error_set(error, ERROR_USAGE, "--threshold-ns: auto or 1 to 1000000000, not '%s'",
@@ -221,13 +226,14 @@ static bool setup(struct error *error)
 	/* Asked for the sum of all CPUs before any takes its part: what the kernel has not got it kills for. */
 	struct demand demand = {0};
 	demand_threads(&demand, jitter.cpus.count);
+	housekeeping_demand(&jitter.housekeeping, &demand);
 	demand_other(&demand, station_bytes(), jitter.cpus.count);
 	demand_other(&demand, jitter.gaps ? jitter_readings_bytes() : 0, 1);
 	snapshots_demand(&jitter.cpus, (jitter.pma ? jitter_options.intervals + 1 : 0) + SNAPSHOTS_OF_GAPS, &demand);
 	demand_document(&demand, jitter.cpus.count *
 	                             ((jitter.pma ? jitter_options.intervals : 0) * NUMBERS_OF_INTERVAL +
 	                              2 * jitter_options.longest + NUMBERS_OF_GAPS + jitter_slices() * NUMBERS_OF_SLICE));
-	if (!demand_admit(&demand, error))
+	if (!demand_admit(&demand, error) || !housekeeping_open(&jitter.housekeeping, error))
 		return false;
 	jitter.stations = allocate(jitter.cpus.count, sizeof(*jitter.stations));
 	jitter.snapshots = allocate(jitter_options.intervals + 1, sizeof(*jitter.snapshots));
@@ -265,16 +271,26 @@ static bool any_measured(struct error *error)
 	return !stop_error(error);
 }
 
+/* A load that did not last costs the whole answer: its gaps would be of two conditions. */
+static bool watch(double *forks_per_s, struct error *error)
+{
+	if (housekeeping_begin(&jitter.housekeeping, error))
+		jitter_watch();
+	*forks_per_s = housekeeping_end(&jitter.housekeeping, error);
+	if (error->code != ERROR_NONE)
+		return false;
+	digest_all();
+	return any_measured(error);
+}
+
 static bool run(struct json *result, struct error *error)
 {
+	double forks_per_s = 0;
 	supervise_avoid(&jitter.cpus);
-	if (!start_all(error))
-		return false;
-	jitter_watch();
-	digest_all();
-	if (!any_measured(error))
+	if (!start_all(error) || !watch(&forks_per_s, error))
 		return false;
 	json_object_begin(result, NULL);
+	json_f64_known(result, "forks_per_s", jitter_options.housekeeping != NULL, forks_per_s);
 	json_array_begin(result, "cpus");
 	for (size_t i = 0; i < jitter.cpus.count; i++)
 		station_write(result, &jitter.stations[i]);
@@ -286,6 +302,7 @@ static bool run(struct json *result, struct error *error)
 static bool measure(struct json *result, struct error *error)
 {
 	bool good = setup(error) && run(result, error);
+	housekeeping_close(&jitter.housekeeping);
 	if (jitter.watch.traced)
 		tracing_close(&jitter.watch.tracing);
 	return good;

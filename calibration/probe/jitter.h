@@ -9,6 +9,7 @@
 #include "error.h"
 #include "evidence.h"
 #include "gaps.h"
+#include "housekeeping.h"
 #include "interference.h"
 #include "periods.h"
 #include "tracing.h"
@@ -147,6 +148,7 @@ struct jitter_options {
 	const char *threshold_ns;
 	uint64_t longest;
 	uint64_t fifo;
+	const char *housekeeping;
 	bool attribute;
 };
 
@@ -163,6 +165,7 @@ struct station {
 /* What the threads and their supervisor share. */
 struct jitter {
 	struct cpu_list cpus;
+	struct housekeeping housekeeping;
 	struct station *stations;
 	size_t active;       /* threads that are not lost: those meet at the barriers */
 	bool pma, gaps;      /* the views asked for */

@@ -3,21 +3,19 @@
  * deadlines at equal distances and reads the clock when it wakes: late = now - deadline, by the clock of the timer. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "allocate.h"
 #include "histogram.h"
+#include "housekeeping.h"
 #include "interference.h"
 #include "option_rows.h"
 #include "paced_reader.h"
@@ -37,14 +35,6 @@
 #define THROTTLE_SHARE 0.5
 /* In the document: of a CPU in a pass, most of it the three columns of a histogram of up to 1320 buckets. */
 #define NUMBERS_OF_VIEW 4000u
-/* Forkers: of one turn. A quarter of MiB is 64 page faults; the sleep keeps timers busy and the load below all of a CPU. */
-#define FORKER_BYTES (256u << 10)
-#define FORKER_CALLS 64u
-#define FORKER_SLEEP_NS 100000u
-/* Of a process and the one that it starts: the pages both write, their tables, and what the kernel keeps of them. Until its next
- * grace period it keeps that of processes that ended, too: 8 MiB where real-time threads have a CPU for 0.3 s. */
-#define FORKER_PROCESSES_BYTES (4u << 20)
-#define ENDED_PROCESSES_BYTES (8u << 20)
 #define LOAD_CHOICES "none|memory|housekeeping"
 #define DMA_LATENCY "/dev/cpu_dma_latency"
 /* Readings of two clocks together, of which most have to wait for nothing. */
@@ -144,18 +134,6 @@ struct pass {
 	struct error error; /* why nothing was measured under this load */
 };
 
-/* One process on a housekeeping CPU: it shares no memory map with the measuring threads, whose pages and TLBs its work must
- * not touch. */
-struct forker {
-	pid_t process;
-	int socket; /* a byte begins the work, a byte comes back when it has ended; closed, the process ends */
-	struct forker_state {
-		_Atomic bool working;
-		_Atomic uint64_t turns;
-		struct error error; /* where the work cannot be done */
-	} *state;
-};
-
 static struct {
 	struct cpu_list cpus;
 	uint64_t period_ns, seconds_ns;
@@ -165,8 +143,7 @@ static struct {
 	struct error refused[LOADS]; /* why such a load cannot be made */
 	struct paced_reader *readers;
 	size_t reader_count;
-	struct cpu_list housekeeping;
-	struct forker *forkers;
+	struct housekeeping housekeeping;
 	struct tracing tracing;
 	bool traced, locked;
 	int dma_latency; /* a descriptor */
@@ -296,145 +273,6 @@ static void body(struct worker *worker)
 		check_throttling(&sleeper->views[i]);
 }
 
-/* -- the housekeeping load -- */
-
-static bool start_process(void)
-{
-	char *const words[] = {"sutprobe", "--help", NULL};
-	pid_t process = fork();
-	int status = 0;
-	if (process == 0) {
-		execve("/proc/self/exe", words, (char *[]){NULL});
-		_exit(1);
-	}
-	if (process < 0)
-		return false;
-	while (waitpid(process, &status, 0) < 0)
-		if (errno != EINTR)
-			return false;
-	errno = ECHILD;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-static bool turn(void)
-{
-	const size_t page = memory_base_page_bytes();
-	const struct timespec pause = {.tv_nsec = FORKER_SLEEP_NS};
-	volatile unsigned char *fresh =
-		mmap(NULL, FORKER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (fresh == MAP_FAILED)
-		return false;
-	for (size_t at = 0; at < FORKER_BYTES; at += page)
-		fresh[at] = 1;
-	for (unsigned i = 0; i < FORKER_CALLS; i++)
-		(void)syscall(SYS_getppid);
-	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-	return munmap((void *)fresh, FORKER_BYTES) == 0 && start_process();
-}
-
-/* A process of its own, which ends with ours. */
-static _Noreturn void fork_in_turns(unsigned cpu, int socket, struct forker_state *state)
-{
-	struct error *error = &state->error;
-	char byte;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
-	    dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || prctl(PR_SET_NAME, "sutprobe-forker") != 0)
-		error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", cpu, strerror(errno));
-	else
-		(void)affinity_pin(cpu, error);
-	while (read(socket, &byte, 1) == 1) {
-		while (atomic_load(&state->working) && error->code == ERROR_NONE)
-			if (turn())
-				atomic_fetch_add(&state->turns, 1);
-			else
-				error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", cpu, strerror(errno));
-		if (write(socket, &byte, 1) != 1)
-			break;
-	}
-	_exit(0);
-}
-
-static bool forkers_open(struct error *error)
-{
-	struct forker_state *states = NULL;
-	if (work.housekeeping.count == 0)
-		return true;
-	states = mmap(NULL, work.housekeeping.count * sizeof(*states), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-	              -1, 0);
-	if (states == MAP_FAILED)
-		return error_set(error, ERROR_NO_MEMORY, "memory of the housekeeping load: %s", strerror(errno));
-	work.forkers = allocate(work.housekeeping.count, sizeof(*work.forkers));
-	for (size_t i = 0; i < work.housekeeping.count; i++)
-		work.forkers[i] = (struct forker){.process = -1, .socket = -1, .state = &states[i]};
-	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		struct forker *forker = &work.forkers[i];
-		int ends[2];
-		if (!affinity_usable(work.housekeeping.cpus[i], error))
-			return false;
-		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-			return error_set(error, ERROR_INTERNAL, "a socket for the housekeeping load: %s", strerror(errno));
-		forker->process = fork();
-		if (forker->process == 0) {
-			/* Of those before, whose end of file would otherwise not come. */
-			for (size_t k = 0; k < i; k++)
-				close(work.forkers[k].socket);
-			close(ends[1]);
-			fork_in_turns(work.housekeeping.cpus[i], ends[0], forker->state);
-		}
-		int reason = errno;
-		close(ends[0]);
-		forker->socket = ends[1];
-		if (forker->process < 0)
-			return error_set(error, ERROR_INTERNAL, "starting the housekeeping load: %s", strerror(reason));
-	}
-	return true;
-}
-
-/* Begins all that are alive, so that forkers_end has an answer from each. */
-static bool forkers_begin(struct error *error)
-{
-	bool good = true;
-	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		atomic_store(&work.forkers[i].state->turns, 0);
-		atomic_store(&work.forkers[i].state->working, true);
-		if (send(work.forkers[i].socket, "", 1, MSG_NOSIGNAL) != 1)
-			good = error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended: %s",
-			                 work.housekeeping.cpus[i], strerror(errno));
-	}
-	return good;
-}
-
-/* Returns the turns of all. */
-static uint64_t forkers_end(struct error *error)
-{
-	uint64_t turns = 0;
-	char byte;
-	for (size_t i = 0; i < work.housekeeping.count; i++)
-		atomic_store(&work.forkers[i].state->working, false);
-	for (size_t i = 0; i < work.housekeeping.count; i++) {
-		const struct forker *forker = &work.forkers[i];
-		ssize_t got;
-		while ((got = read(forker->socket, &byte, 1)) < 0 && errno == EINTR)
-			continue;
-		if (got != 1)
-			error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended", work.housekeeping.cpus[i]);
-		error_take(error, &forker->state->error);
-		turns += atomic_load(&forker->state->turns);
-	}
-	return turns;
-}
-
-static void forkers_close(void)
-{
-	for (size_t i = 0; work.forkers && i < work.housekeeping.count; i++) {
-		if (work.forkers[i].socket >= 0)
-			close(work.forkers[i].socket);
-		while (work.forkers[i].process > 0 && waitpid(work.forkers[i].process, NULL, 0) < 0 && errno == EINTR)
-			continue;
-	}
-}
-
 /* -- setup -- */
 
 static bool wants(const char *load)
@@ -445,15 +283,6 @@ static bool wants(const char *load)
 	return false;
 }
 
-/* What a load runs on is not measured, and each CPU has one part in it. */
-static bool apart(const struct cpu_list *cpus, const char *option, struct error *error)
-{
-	for (size_t i = 0; i < cpus->count; i++)
-		if (cpu_list_has(&work.cpus, cpus->cpus[i]))
-			return error_set(error, ERROR_USAGE, "%s: CPU %u is measured", option, cpus->cpus[i]);
-	return true;
-}
-
 static bool prepare_loads(struct error *error)
 {
 	struct cpu_list seen = {0};
@@ -461,7 +290,8 @@ static bool prepare_loads(struct error *error)
 		const char *text = options.groups.words[i];
 		struct cpu_list cpus = {0};
 		unsigned node;
-		if (!place_parse_list(text, strlen(text), &cpus, &node, error) || !apart(&cpus, "--load-group", error))
+		if (!place_parse_list(text, strlen(text), &cpus, &node, error) ||
+		    !cpu_list_apart("--load-group", &cpus, &work.cpus, error))
 			return false;
 		work.readers = reallocate(work.readers, work.reader_count + cpus.count, sizeof(*work.readers));
 		for (size_t k = 0; k < cpus.count; k++) {
@@ -474,8 +304,7 @@ static bool prepare_loads(struct error *error)
 		cpu_list_free(&cpus);
 	}
 	cpu_list_free(&seen);
-	if (options.housekeeping && !(cpu_list_parse(&work.housekeeping, options.housekeeping, error) &&
-	                              apart(&work.housekeeping, "--housekeeping-cpus", error)))
+	if (options.housekeeping && !housekeeping_parse(&work.housekeeping, options.housekeeping, &work.cpus, error))
 		return false;
 	if (wants("memory") != (options.groups.count > 0))
 		return error_set(error, ERROR_USAGE, "--loads memory and --load-group need each other");
@@ -570,9 +399,7 @@ static bool setup(struct error *error)
 	demand_threads(&demand, work.cpus.count);
 	demand_other(&demand, (work.count + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)),
 	             work.cpus.count);
-	demand_other(&demand, FORKER_BYTES + FORKER_PROCESSES_BYTES, work.housekeeping.count);
-	demand_other(&demand, ENDED_PROCESSES_BYTES, work.housekeeping.count > 0);
-	demand_processes(&demand, 2 * work.housekeeping.count);
+	housekeeping_demand(&work.housekeeping, &demand);
 	demand_other(&demand, work.count * sizeof(struct pass), 1);
 	snapshots_demand(&work.cpus, 2 * work.count, &demand);
 	demand_document(&demand, work.cpus.count * work.count * (NUMBERS_OF_VIEW + 4 * options.worst));
@@ -580,7 +407,7 @@ static bool setup(struct error *error)
 		return false;
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
 	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus, NULL);
-	(void)forkers_open(&work.refused[LOAD_HOUSEKEEPING]);
+	(void)housekeeping_open(&work.housekeeping, &work.refused[LOAD_HOUSEKEEPING]);
 	(void)paced_readers_open(work.readers, work.reader_count, &work.refused[LOAD_MEMORY]);
 	return hold_idle_latency(error) && sleepers_open(error);
 }
@@ -598,18 +425,17 @@ static bool load_begin(struct pass *pass)
 {
 	if (pass->load == LOAD_MEMORY)
 		paced_readers_begin(work.readers, work.reader_count);
-	return pass->load != LOAD_HOUSEKEEPING || forkers_begin(&pass->error);
+	return pass->load != LOAD_HOUSEKEEPING || housekeeping_begin(&work.housekeeping, &pass->error);
 }
 
-static void load_end(struct pass *pass, uint64_t began_ns)
+static void load_end(struct pass *pass)
 {
 	if (pass->load == LOAD_MEMORY) {
 		(void)paced_readers_end(work.readers, work.reader_count, &pass->error);
 		for (size_t i = 0; i < work.reader_count; i++)
 			pass->load_mb_s += work.readers[i].bytes_per_tick * clock_now_used.hz / 1e6;
 	} else if (pass->load == LOAD_HOUSEKEEPING) {
-		uint64_t turns = forkers_end(&pass->error);
-		pass->forks_per_s = (double)turns * 1e9 / (double)(clock_raw_ns() - began_ns);
+		pass->forks_per_s = housekeeping_end(&work.housekeeping, &pass->error);
 	}
 }
 
@@ -647,13 +473,12 @@ static void run_threads(struct pass *pass)
 
 static void run_pass(struct pass *pass)
 {
-	const uint64_t began_ns = clock_raw_ns();
 	if (!error_take(&pass->error, &work.refused[pass->load]))
 		return;
 	pass->recorded = work.traced && tracing_start(&work.tracing);
 	if (load_begin(pass))
 		run_threads(pass);
-	load_end(pass, began_ns);
+	load_end(pass);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);
 }
@@ -816,7 +641,7 @@ static void result_write(struct json *json)
 	json_u64_known(json, "idle_latency_us", work.dma_latency >= 0, work.idle_latency_us);
 	json_f64_known(json, "asked_mb_s", work.reader_count > 0, (double)work.reader_count * options.load_mb_s);
 	json_u64(json, "load_threads", work.reader_count);
-	json_u64(json, "housekeeping_cpus", work.housekeeping.count);
+	json_u64(json, "housekeeping_cpus", work.housekeeping.cpus.count);
 	json_text(json, "tracing_refused", is_traced() && work.tracing.refused[0] ? work.tracing.refused : NULL);
 	json_u64s(json, "thresholds_ns", thresholds_ns, THRESHOLDS);
 	json_array_begin(json, "conditions");
@@ -837,7 +662,7 @@ static void result_write(struct json *json)
 
 static void teardown(void)
 {
-	forkers_close();
+	housekeeping_close(&work.housekeeping);
 	paced_readers_close(work.readers, work.reader_count);
 	if (work.traced)
 		tracing_close(&work.tracing);

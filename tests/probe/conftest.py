@@ -7,10 +7,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 
@@ -179,3 +180,24 @@ def sanitizer(request: pytest.FixtureRequest) -> Sanitizer:
 def sanitized(sanitizer: Sanitizer) -> Probe:
     """The program under a sanitizer."""
     return Probe(str(program(sanitizer)))
+
+
+@pytest.fixture
+def forkers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """Lists the forkers of this test: other workers have theirs at the same time, and a killed parent's are adopted."""
+    mark = f"CALIBRATION_TEST={uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
+
+    def running() -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if (path / "comm").read_text(encoding="utf-8") == "sutprobe-forker\n" and mark.encode() in (
+                    path / "environ"
+                ).read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    return running

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import pytest
 
@@ -179,27 +178,6 @@ def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named:
     done = probe("wakeup", "--cpus", "0", *words)
     assert done.document["error"]["code"] == "usage"
     assert named in done.document["error"]["message"]
-
-
-@pytest.fixture
-def forkers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
-    """Lists the forkers of this test: other workers have theirs at the same time, and a killed parent's are adopted."""
-    mark = f"CALIBRATION_TEST={uuid4()}"
-    monkeypatch.setenv(*mark.split("="))
-
-    def running() -> list[int]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                if (path / "comm").read_text(encoding="utf-8") == "sutprobe-forker\n" and mark.encode() in (
-                    path / "environ"
-                ).read_bytes().split(b"\0"):
-                    found.append(int(path.name))
-            except OSError:
-                continue
-        return found
-
-    return running
 
 
 def loads(measured: int, other: int) -> list[str]:

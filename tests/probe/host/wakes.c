@@ -27,6 +27,7 @@ static uint64_t read_late_ns(clockid_t which)
 	return clock_read_ns(which);
 }
 #define clock_read_ns read_late_ns
+#include "housekeeping.c"
 #include "wakeup.c"
 
 #include "host.h"
@@ -122,17 +123,16 @@ static bool case_lost_forker(struct error *error)
 {
 	struct error lost = {0};
 	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
-	work.housekeeping = (struct cpu_list){twice, 2};
-	if (!forkers_open(error))
+	struct housekeeping load = {.cpus = {twice, 2}};
+	if (!housekeeping_open(&load, error))
 		return false;
-	EXPECT(kill(work.forkers[0].process, SIGKILL) == 0 && waitpid(work.forkers[0].process, NULL, 0) > 0);
+	EXPECT(kill(load.forkers[0].process, SIGKILL) == 0 && waitpid(load.forkers[0].process, NULL, 0) > 0);
 	alarm(60);
-	bool began = forkers_begin(&lost);
-	(void)forkers_end(&lost);
+	bool began = housekeeping_begin(&load, &lost);
+	(void)housekeeping_end(&load, &lost);
 	alarm(0);
-	forkers_close();
-	free(work.forkers);
-	work.forkers = NULL;
+	housekeeping_close(&load);
+	free(load.forkers);
 	EXPECT(!began && lost.code == ERROR_INTERNAL);
 	return true;
 }
@@ -141,15 +141,14 @@ static bool case_lost_forker(struct error *error)
 static bool case_closed_forkers(struct error *error)
 {
 	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
-	work.housekeeping = (struct cpu_list){twice, 2};
-	if (!forkers_open(error))
+	struct housekeeping load = {.cpus = {twice, 2}};
+	if (!housekeeping_open(&load, error))
 		return false;
 	alarm(60);
-	forkers_close();
+	housekeeping_close(&load);
 	alarm(0);
-	bool gone = kill(work.forkers[0].process, 0) != 0 && kill(work.forkers[1].process, 0) != 0;
-	free(work.forkers);
-	work.forkers = NULL;
+	bool gone = kill(load.forkers[0].process, 0) != 0 && kill(load.forkers[1].process, 0) != 0;
+	free(load.forkers);
 	EXPECT(gone);
 	return true;
 }
