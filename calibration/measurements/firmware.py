@@ -32,13 +32,13 @@ LISTED = 20
 
 
 class FirmwareSettings(Settings):
-    """All chosen CPUs at once, *seconds* in each round: those of jitter, at most *cpus* of them, evenly spread.
+    """All chosen CPUs at once, *seconds* in each round: those of jitter, at most *cpus*, evenly spread (``None``: all).
 
     A system management interrupt stops all CPUs, so that a few see it.
     """
 
     seconds: PositiveFloat = 1.0
-    cpus: PositiveInt = 16
+    cpus: PositiveInt | None = 16
 
 
 class FloorCpu(Model):
@@ -142,7 +142,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
     def steps(self, sut: Sut, settings: FirmwareSettings) -> Iterator[Planned]:
         """Yield one step that observes all chosen CPUs at once."""
         cpus = sorted(sut.isolated) or [sut.measuring_cpu(node) for node in sut.cpu_nodes]
-        if len(cpus) > settings.cpus:
+        if settings.cpus is not None and len(cpus) > settings.cpus:
             cpus = [cpus[place * len(cpus) // settings.cpus] for place in range(settings.cpus)]
         yield self.step(
             units.numbered("CPU", cpus),

@@ -191,5 +191,7 @@ def test_cpus_are_few_and_spread() -> None:
     assert len(step.cpus) == 3
     assert step.cpus[0] == online[1]
     assert step.cpus[2] >= online[len(online) // 2]
+    (step,) = steps_of(isolated, cpus=None)
+    assert step.cpus == online[1:]
     (step,) = steps_of(MACHINE)
     assert len(step.cpus) == len([node for node in MACHINE.nodes if node.cpus])
