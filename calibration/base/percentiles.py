@@ -8,7 +8,7 @@ too few samples for this percentile: it is not estimated.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil, exp, log, log1p
@@ -95,6 +95,12 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
             counts[start, width] += count
         longest = max(longest, histogram.longest)
     return _of(((start, width, count) for (start, width), count in sorted(counts.items())), longest)
+
+
+def worst_but(percent: float, values: Sequence[float]) -> float | None:
+    """Return the value that *percent* of *values* do not exceed; ``None`` of so few that it would be the greatest."""
+    rank = ceil(len(values) * percent / 100)
+    return sorted(values)[rank - 1] if rank < len(values) else None
 
 
 class Percentile(NamedTuple):

@@ -129,6 +129,9 @@ CLOCKED: Final = frozenset[Aspect]({"clock", "threads", "turbo"})
 INTERRUPTED: Final = frozenset[Aspect]({"clock", "interruptions", "threads", "time"})
 """Aspects of loads from memory, of traffic to it, of loads from a cache, of a core's clock, and of its work."""
 
+P99_OF_CPUS: Final = "p99_of_cpus_max_ns"
+"""Ends the name of what 99 % of the CPUs do not exceed with their longest time."""
+
 BANDWIDTH_REPEATS: Final = Tolerance(fraction=0.02, reason="bandwidth of one machine repeats within 1 %")
 LATENCY_REPEATS: Final = Tolerance(
     fraction=0.03, reason="latency moves by up to 3 % from boot to boot, because its memory lies elsewhere"

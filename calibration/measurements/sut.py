@@ -58,6 +58,12 @@ ASSUMED_LINE_BYTES = 64
 """Cache line if unreported, as sutprobe assumes too."""
 
 
+LOAD_CPUS = 4
+"""CPUs of each node that load the memory, and CPUs of the housekeeping load: a light load on a large machine."""
+
+FORK_PROCESSES = 2
+"""Most processes of a housekeeping CPU at the same time: the one that forks, and the forked."""
+
 EMULATED_NAME = re.compile(r"\bTCG\b")
 """Part of an emulated processor's name (QEMU's ``TCG CPU``)."""
 
@@ -76,6 +82,9 @@ EMULATED_COUNTER_SLACK = 1e-3
 
 OUTSIDE_PARTITION = "a cpuset partition has them, and only what is started in its control group may use them"
 """Why a login does not reach isolated CPUs that another control group has taken from its own."""
+
+
+NONE_TO_LOAD = "no CPU is left to load"
 
 
 class Place(NamedTuple):
@@ -177,6 +186,20 @@ class Sut:
         """
         allowed = self.context.cpus.allowed
         return (self.cpus - self.isolated if allowed is None else self.cpus.intersection(allowed)).difference(cpus)
+
+    def load_cpus(self, measured: Iterable[int]) -> list[int]:
+        """Return the CPUs for loads beside the *measured* ones: no siblings of those where others are left.
+
+        Isolated ones only where the login has no others, in a cpuset partition.
+        """
+        cpus = frozenset(measured)
+        others = self.cpus - cpus
+        siblings = {other for cpu in cpus for other in self.siblings(cpu)}
+        return sorted(others - self.isolated - siblings or others - self.isolated or others - siblings or others)
+
+    def housekeeping_cpus(self, measured: Iterable[int]) -> list[int]:
+        """Return the CPUs of the housekeeping load beside the *measured* ones, one of a core; empty if none is left."""
+        return self.one_per_core(self.load_cpus(measured))[:LOAD_CPUS]
 
     def fifo_cpus(self, cpus: list[int]) -> list[int]:
         """Return *cpus*, without the first if real-time threads would leave no CPU to the thread that ends them."""

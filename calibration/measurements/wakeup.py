@@ -14,7 +14,7 @@ from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
-from calibration.base.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
+from calibration.base.percentiles import Histogram, beyond_longest, merged, percentile, samples_for, worst_but
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts import base
@@ -36,8 +36,16 @@ from calibration.measurements.base import (
 from calibration.measurements.chase import chain_memory
 from calibration.measurements.evidence import Missing, document_flags, information, missing_part
 from calibration.measurements.instructions import without_flush
-from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, Record, latency
-from calibration.measurements.sut import FIFO_LEAVES_NONE, Place, Sut, none_isolated
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, P99_OF_CPUS, Record, latency
+from calibration.measurements.sut import (
+    FIFO_LEAVES_NONE,
+    FORK_PROCESSES,
+    LOAD_CPUS,
+    NONE_TO_LOAD,
+    Place,
+    Sut,
+    none_isolated,
+)
 from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, Result, read_result
 from calibration.sutprobe.placement import CpuView, Interference, verified_in_rounds
 from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained
@@ -48,14 +56,8 @@ PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 WORST = 10
 """Latest wake-ups listed, of each CPU by sutprobe and of all in the values."""
 
-LOAD_CPUS = 4
-"""CPUs of each node that load the memory, and CPUs of the housekeeping load: a light load on a large machine."""
-
 LEAD_S = 0.05
 """Before each condition: reading of counters and wake-ups that do not count, for the expected duration only."""
-
-FORK_PROCESSES = 2
-"""Most processes of a housekeeping CPU at the same time: the one that forks, and the forked."""
 
 CPU_S = 0.001
 """Time per CPU and condition of the controlling thread, for the expected duration only."""
@@ -67,8 +69,8 @@ CURVE_POINTS = 120
 """Most points of a curve."""
 
 Load = Literal["none", "memory", "housekeeping"]
-Condition = Literal["idle", "shallow_idle", "memory", "housekeeping"]
-"""``shallow_idle``: idle, with deep idle states kept away."""
+Condition = Literal["idle", "shallow_idle", "memory", "housekeeping", "shallow_memory", "shallow_housekeeping"]
+"""``shallow_*``: the same with deep idle states kept away."""
 
 
 # The result of ``sutprobe wakeup``
@@ -252,8 +254,8 @@ class WakeupSettings(Settings):
     Deadlines are *period_us* apart, for *seconds* in each round under each of *loads*. Under ``memory`` up to four CPUs
     of each node read *load_mb_s* each; under ``housekeeping`` up to four CPUs start processes. *fifo* is the real-time
     priority of the measuring threads; 0 is an ordinary thread. With *idle_latency_us*, idle is measured a second time
-    without idle states that take longer to leave. With *attribute* the kernel is traced after the rounds, in an extra
-    measurement half as long.
+    without idle states that take longer to leave; without ``none`` among the *loads*, it applies to these. With
+    *attribute* the kernel is traced after the rounds, in an extra measurement half as long.
     """
 
     period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
@@ -356,7 +358,12 @@ METRICS = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 
 
 STATES: Final = f"{{state:{'|'.join(get_args(Condition))}}}"
-LOADED_STATES: Final = f"{{state:{'|'.join(state for state in get_args(Condition) if state != 'idle')}}}"
+RECORDS: Final[dict[Condition, Record]] = {
+    "idle": Record("wakeup", "Worst wake-up latency, idle"),
+    "shallow_housekeeping": Record("wakeup", "Worst wake-up latency, housekeeping load", rank=1),
+}
+"""Figures of record of the conditions of nightly and of real-time runs, which are never in the same run."""
+OTHER_STATES: Final = f"{{state:{'|'.join(state for state in get_args(Condition) if state not in RECORDS)}}}"
 LATEST: Final = "the worst wake-up that was seen, once"
 
 
@@ -372,8 +379,9 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
                 (STATES, name, f"{percent:g} % of the wake-ups are at most this late", None)
                 for percent, name in METRICS.items()
             ),
-            ("{state:idle}", "max_ns", LATEST, Record("wakeup", "Worst wake-up latency, idle")),
-            (LOADED_STATES, "max_ns", LATEST, None),
+            *((f"{{state:{state}}}", "max_ns", LATEST, record) for state, record in RECORDS.items()),
+            (OTHER_STATES, "max_ns", LATEST, None),
+            (STATES, P99_OF_CPUS, "99 % of the CPUs, of at least 100, have no later wake-up", None),
         )
     )
 
@@ -388,22 +396,23 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             cpus = taken
             if not cpus:
                 return
-        others = sut.cpus - set(cpus)
-        siblings = {other for cpu in cpus for other in sut.siblings(cpu)}
-        # Isolated ones where the login has no others, in a cpuset partition.
-        helpers = sorted(others - sut.isolated - siblings or others - sut.isolated or others - siblings or others)
+        helpers = sut.load_cpus(cpus)
         reasons = {load: without_flush(sut.context) if load == "memory" else None for load in settings.loads}
         if not helpers:
-            reasons.update((load, "no CPU is left to load") for load in settings.loads if load != "none")
+            reasons.update((load, NONE_TO_LOAD) for load in settings.loads if load != "none")
         for load, reason in reasons.items():
             if reason is not None:
                 yield self.not_planned(reason, f"Wake-up latency under the load {load}")
+        # Always, unless idle is measured as found: then a second time.
+        held_us = None if "none" in settings.loads else settings.idle_latency_us
         if loads := [load for load, reason in reasons.items() if reason is None]:
-            yield self._step(sut, settings, cpus, helpers, loads=loads)
+            yield self._step(sut, settings, cpus, helpers, loads=loads, held_us=held_us)
             if settings.attribute:
-                yield self._step(sut, settings, cpus, helpers, loads=["none"], traced=True)
-        if settings.idle_latency_us is not None:
-            yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us)
+                yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=held_us, traced=True)
+        if settings.idle_latency_us is not None and held_us is None:
+            yield self._step(
+                sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us, suffix="-shallow-idle"
+            )
 
     def _step(
         self,
@@ -413,7 +422,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         helpers: Sequence[int],
         *,
         loads: Sequence[Load],
-        held_us: int | None = None,
+        held_us: int | None,
+        suffix: str = "",
         traced: bool = False,
     ) -> Step:
         """Return the step with *loads*; one that is *traced* takes half the time."""
@@ -439,15 +449,15 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             options["load-group"] = [f"{format_cpulist(here)}@{node}" for node, here in groups]
             options["load-mb-s"] = settings.load_mb_s
         if "housekeeping" in loads:
-            forkers = sut.one_per_core(helpers)[:LOAD_CPUS]
+            forkers = sut.housekeeping_cpus(cpus)
             options["housekeeping-cpus"] = format_cpulist(forkers)
-        title, suffix = units.numbered("CPU", cpus), ""
+        title = units.numbered("CPU", cpus)
         if traced:
             options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX
         if held_us is not None:
             options["idle-latency-us"] = held_us
-            title, suffix = f"{title}, idle states of at most {held_us} µs", "-shallow-idle"
+            title = f"{title}, idle states of at most {held_us} µs"
         return self.step(
             title,
             "wakeup",
@@ -524,6 +534,9 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             if best is not None:
                 yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
         yield self.metric(f"{values.condition}.max_ns", f"{title}, worst of {values.wakes}", values.max_ns)
+        maxima = [max_ns for max_ns in values.by_cpu.max_ns if max_ns is not None]
+        if (most := worst_but(99, maxima)) is not None:
+            yield self.metric(f"{values.condition}.{P99_OF_CPUS}", f"{title}, worst of 99 % of the CPUs", most)
 
     def observation(self, values: WakeupValues, metric: str) -> Observation | None:
         """Return the wake-ups of which the worst is a metric."""
@@ -550,6 +563,8 @@ NAMES: dict[Condition, str] = {
     "shallow_idle": "idle, deep idle states disabled",
     "memory": "memory load",
     "housekeeping": "housekeeping load",
+    "shallow_memory": "memory load, deep idle states disabled",
+    "shallow_housekeeping": "housekeeping load, deep idle states disabled",
 }
 
 
@@ -603,9 +618,12 @@ def _values(result: WakeupResult, condition: WakeupCondition, sut: Sut, traced: 
 
 
 def _name(result: WakeupResult, load: Load) -> Condition:
-    if load != "none":
-        return load
-    return "idle" if result.idle_latency_us is None else "shallow_idle"
+    own: dict[Load, tuple[Condition, Condition]] = {
+        "none": ("idle", "shallow_idle"),
+        "memory": ("memory", "shallow_memory"),
+        "housekeeping": ("housekeeping", "shallow_housekeeping"),
+    }
+    return own[load][result.idle_latency_us is not None]
 
 
 def _own(condition: WakeupCondition) -> list[WakeupCpu]:

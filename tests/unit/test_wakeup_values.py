@@ -20,6 +20,7 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.wakeup import (
     CURVE_POINTS,
     WORST,
+    ByCpu,
     LateWake,
     Percentile,
     Wakeup,
@@ -377,6 +378,32 @@ def test_isolated_cpus_are_measured_and_others_load() -> None:
     assert shallow.argv[shallow.argv.index("--idle-latency-us") + 1] == "0"
     assert "--load-group" not in shallow.argv
     assert "--attribute" not in shallow.argv
+
+
+def test_without_idle_all_loads_are_measured_with_deep_states_held_away() -> None:
+    context = captured("x86_64-isolated")
+    loads = ("memory", "housekeeping")
+    (step, traced), _ = planned(context, loads=loads, idle_latency_us=0, attribute=True)
+    assert (step.id, traced.part_of) == ("wakeup", "wakeup")
+    for found in (step, traced):
+        assert found.argv[found.argv.index("--idle-latency-us") + 1] == "0"
+    assert step.argv[step.argv.index("--loads") + 1] == "memory,housekeeping"
+    found = values_of([changed({"idle_latency_us": 0})])
+    assert [values.condition for values in found] == ["shallow_idle", "shallow_memory", "shallow_housekeeping"]
+    names = [metric.name for values in found for metric in MEASUREMENT.metrics(values)]
+    assert "wakeup.shallow_housekeeping.max_ns" in names
+    assert not [name for name in names if name.startswith(("wakeup.memory.", "wakeup.housekeeping."))]
+
+
+@pytest.mark.parametrize(("cpus", "expected"), [(99, None), (100, 98), (504, 498)])
+def test_a_percentile_of_the_cpus_needs_as_many_as_leave_one_beyond_it(cpus: int, expected: int | None) -> None:
+    (values, *_) = values_of([RAW])
+    by_cpu = ByCpu(
+        cpus=tuple(range(cpus)), p50_ns=(None,) * cpus, p99_9_ns=(None,) * cpus, max_ns=tuple(map(float, range(cpus)))
+    )
+    found = {metric.name: metric for metric in MEASUREMENT.metrics(values.model_copy(update={"by_cpu": by_cpu}))}
+    metric = found.get("wakeup.idle.p99_of_cpus_max_ns")
+    assert (metric and metric.value) == expected
 
 
 def test_an_idle_state_as_slow_as_the_limit_can_be_reached() -> None:
