@@ -24,6 +24,7 @@ from calibration.gates.night import Night, read_night
 from calibration.gates.rules import NOTHING, Decision, Status, Told, check_verdicts, decide, decide_all
 from calibration.judge.answer import May
 from calibration.measurements import declaration, registry
+from calibration.measurements.jitter import metrics_of_isolated
 from calibration.results.history import Sut
 from calibration.results.layout import RUN
 from calibration.results.run_checks import Result
@@ -145,7 +146,7 @@ class CalibrationLibrary:
             if run is None:
                 return Decision("SKIP", self._missing(sut))
             try:
-                isolated = tuple(f"jitter.cpu{cpu}." for cpu in _isolated(run))
+                isolated = metrics_of_isolated(_isolated(run))
             except InputError as error:
                 return Decision("FAIL", message(str(error)))
             return self._limits(sut, isolated, "the run measured no isolated CPU")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core jitter: how much the operating system disturbs a CPU, in two views of the same CPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, Final, Literal
 
@@ -12,6 +13,7 @@ from calibration.base.cpulists import format_cpulist
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.model import Model, shared_fields
+from calibration.base.percentiles import worst_but
 from calibration.base.statistics import Estimate, estimate
 from calibration.base.validity import Flag, flag
 from calibration.charts.base import Chart
@@ -44,8 +46,16 @@ from calibration.measurements.evidence import (
     missing_part,
     resolution_flags,
 )
-from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, fraction, latency
-from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
+from calibration.measurements.metric_rows import (
+    DISTURBED,
+    INTERRUPTED,
+    P99_OF_CPUS,
+    MetricRow,
+    Record,
+    fraction,
+    latency,
+)
+from calibration.measurements.sut import FIFO_LEAVES_NONE, FORK_PROCESSES, NONE_TO_LOAD, Sut, none_isolated
 from calibration.sutprobe.attribution import Attribution
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.jitter import (
@@ -89,13 +99,17 @@ MIN_CLOCK_SHARE: Final = 0.2
 """Share of the fixed work's jitter from which a changed core clock is named as its cause."""
 
 
+Load = Literal["none", "housekeeping"]
+
+
 class JitterSettings(Settings):
     """Both views in each round, one after the other, on all chosen CPUs at once.
 
     *loops*, *executions* are those of the published pages; *gap_s* is a round's part of the gap view. *isolated* is how
     many of the isolated CPUs are measured (``None``: all), plus one that is not isolated for comparison. *fifo* is the
-    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
-    the kernel is traced before and after one more gap view after the rounds, for half its duration in total.
+    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. Under the *load*
+    ``housekeeping`` up to four other CPUs start processes. With *attribute* the kernel is traced before and after one
+    more gap view after the rounds, for half its duration in total.
     """
 
     loops: PositiveInt = 80_000
@@ -105,6 +119,7 @@ class JitterSettings(Settings):
     isolated: NonNegativeInt | None = None
     housekeeping: bool = True
     fifo: int = Field(default=0, ge=0, le=99)
+    load: Load = "none"
     attribute: bool = False
 
 
@@ -149,16 +164,32 @@ class Gaps(Model):
         return None if self.traced is None else self.traced.view
 
 
+class IsolatedCpus(Model):
+    """Gaps of all isolated ``cpus`` together: the longest, of ``longest_cpu``, and what 99 % of the CPUs do not exceed.
+
+    The latter is ``None`` of fewer than 100 CPUs, of which it would be the longest.
+    """
+
+    cpus: tuple[int, ...]
+    longest_cpu: int
+    max_ns: float
+    p99_of_cpus_max_ns: float | None
+
+
 class JitterValues(Values):
     """Jitter of one CPU. Intervals are in ticks of a clock of ``tick_hz``, which are not core cycles.
 
     ``inst_jitter_ns`` is the spread of the timed work's duration (maximum - minimum) over the intervals.
     ``blind_fraction`` is the share of time between executions, which the PMA-compatible view does not observe.
-    ``guest`` says whether a hypervisor may take the CPU without any counter in the guest showing it.
+    ``guest`` says whether a hypervisor may take the CPU without any counter in the guest showing it. ``forks_per_s``
+    are the processes started by the housekeeping load, ``None`` without it. The first of the isolated CPUs has what
+    follows from all of them.
     """
 
     kind: Literal["jitter"] = "jitter"
     cpu: int
+    forks_per_s: float | None = None
+    all_isolated: IsolatedCpus | None = None
     isolated: bool
     loops: int
     executions: int
@@ -170,6 +201,16 @@ class JitterValues(Values):
     intervals: tuple[JitterInterval, ...]
     inst_jitter_ns: Estimate
     gaps: Gaps
+
+    @property
+    def condition(self) -> str:
+        """Begins the names of the metrics, after the kind: with the load, so that no history mixes both."""
+        return "" if self.forks_per_s is None else "housekeeping."
+
+    @property
+    def own_metrics(self) -> str:
+        """Begins the names of the metrics of this CPU."""
+        return f"{self.kind}.{self.condition}cpu{self.cpu}."
 
     @property
     def work_max_ns(self) -> float:
@@ -195,8 +236,47 @@ class JitterValues(Values):
         return losses(gaps.lost_share, traced=gaps.view, counted=gaps.attribution, guest=self.guest)
 
 
-LONGEST: Final = Record("worst_gap", "Longest interruption, CPU {cpu}", worst=True)
-"""Both views see the same interruptions, for different times: of their maxima the longer one is of record."""
+CONDITIONS: Final = {"jitter.": "", "jitter.{load:housekeeping}.": " under load"}
+"""How names of metrics begin, and what titles add."""
+
+
+def _rows(condition: str, under: str) -> Iterator[MetricRow]:
+    """Yield the rows of the metrics whose names begin with *condition*."""
+    row = partial(latency, tolerance=DISTURBED, depends=INTERRUPTED)
+    # Both views see the same interruptions, for different times: of their maxima the longer one is of record.
+    longest = Record("worst_gap", f"Longest interruption{under}, CPU {{cpu}}", worst=True)
+    yield row(
+        f"{condition}cpu{{cpu}}.inst_jitter_ns",
+        "longest less shortest execution of the fixed work within a display interval",
+        "lost_time",
+    )
+    yield row(
+        f"{condition}cpu{{cpu}}.gaps.max_ns",
+        "the longest interruption that was seen, once",
+        "longest_gap",
+        record=longest,
+    )
+    yield row(
+        f"{condition}cpu{{cpu}}.work_max_ns",
+        "longest less shortest execution of the fixed work, once",
+        "longest_gap",
+        record=longest,
+    )
+    yield fraction(
+        f"{condition}cpu{{cpu}}.gaps.lost_fraction",
+        "share of the time that interruptions took",
+        "lost_time",
+        better="lower",
+        tolerance=DISTURBED,
+        depends=INTERRUPTED,
+        record=Record("lost_share", f"CPU time lost to interruptions{under}, CPU {{cpu}}", worst=True),
+    )
+    yield row(f"{condition}isolated.gaps.max_ns", "the longest interruption of all isolated CPUs, once", "longest_gap")
+    yield row(
+        f"{condition}isolated.gaps.{P99_OF_CPUS}",
+        "99 % of the isolated CPUs, of at least 100, have no longer interruption",
+        "longest_gap",
+    )
 
 
 class Jitter(Declaration[JitterSettings, JitterValues]):
@@ -206,38 +286,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     question = "How much does the operating system disturb a CPU?"
     main_chart_rank = 30
     metric_rows = (
-        latency(
-            "jitter.cpu{cpu}.inst_jitter_ns",
-            "longest less shortest execution of the fixed work within a display interval",
-            "lost_time",
-            tolerance=DISTURBED,
-            depends=INTERRUPTED,
-        ),
-        latency(
-            "jitter.cpu{cpu}.gaps.max_ns",
-            "the longest interruption that was seen, once",
-            "longest_gap",
-            tolerance=DISTURBED,
-            depends=INTERRUPTED,
-            record=LONGEST,
-        ),
-        latency(
-            "jitter.cpu{cpu}.work_max_ns",
-            "longest less shortest execution of the fixed work, once",
-            "longest_gap",
-            tolerance=DISTURBED,
-            depends=INTERRUPTED,
-            record=LONGEST,
-        ),
-        fraction(
-            "jitter.cpu{cpu}.gaps.lost_fraction",
-            "share of the time that interruptions took",
-            "lost_time",
-            better="lower",
-            tolerance=DISTURBED,
-            depends=INTERRUPTED,
-            record=Record("lost_share", "CPU time lost to interruptions, CPU {cpu}", worst=True),
-        ),
+        *(row for condition, under in CONDITIONS.items() for row in _rows(condition, under)),
         *(
             MetricRow(
                 name,
@@ -268,8 +317,20 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 return
         title = units.numbered("CPU", cpus)
         thread: dict[str, object] = {"fifo": settings.fifo} if settings.fifo else {}
+        forkers = sut.housekeeping_cpus(cpus) if settings.load == "housekeeping" else []
+        if forkers:
+            thread["housekeeping-cpus"] = format_cpulist(forkers)
+            title = f"{title}, housekeeping load"
+        elif settings.load != "none":
+            yield self.not_planned(NONE_TO_LOAD, f"{self.title} under the load {settings.load}")
+            return
         set_up_s = SETTLE_S + CPU_S * len(cpus)
-        where: dict[str, Any] = {"cpus": sorted(cpus), "memory_bytes": {}, "setup_s": set_up_s}
+        where: dict[str, Any] = {
+            "cpus": sorted(cpus),
+            "memory_bytes": {},
+            "tasks": len(cpus) + FORK_PROCESSES * len(forkers),
+            "setup_s": set_up_s,
+        }
         executions = settings.intervals * settings.executions + min(settings.executions, WARM_UP_EXECUTIONS)
         yield self.step(
             title,
@@ -302,7 +363,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         del step
         if document.clock is None:
             raise InputError("the answer does not name the clock")
-        cpus = read_result(document, JitterResult).cpus
+        result = read_result(document, JitterResult)
+        cpus = result.cpus
         traced = {
             cpu.cpu: cpu.gaps.traced
             for part in document.beside
@@ -313,6 +375,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         missing = tuple(missing_part(f"CPU {cpu.cpu}", cpu.error) for cpu in lost)
         if len(lost) == len(cpus) and document.error is None:
             raise InputError(missing[0].reason if missing else "the answer has no CPU")
+        together = _together([cpu for cpu in cpus if cpu.cpu in sut.isolated])
         for cpu in cpus:
             if cpu in lost:
                 continue
@@ -327,6 +390,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     **shared_fields(JitterValues, cpu.pma) | {"intervals": tuple(map(_bare, cpu.pma.intervals))},
                     cpu=cpu.cpu,
                     isolated=cpu.cpu in sut.isolated,
+                    forks_per_s=result.forks_per_s,
+                    all_isolated=together if together is not None and cpu.cpu == together.cpus[0] else None,
                     tick_source=document.clock.source,
                     core_hz=cpu.gaps.core_hz_after,
                     guest=sut.context.virtualization.guest,
@@ -387,7 +452,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def metrics(self, values: JitterValues) -> Iterator[Metric]:
         """Yield the typical spread per interval, the longest gap and the share of time lost."""
-        cpu, gaps = f"cpu{values.cpu}", values.gaps
+        condition, gaps = values.condition, values.gaps
+        cpu = f"{condition}cpu{values.cpu}"
         yield self.metric(f"{cpu}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns)
         longest = f"Longest interruption in {gaps.wall_s:.0f} s, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.max_ns", longest, gaps.max_ns)
@@ -395,6 +461,18 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         yield self.metric(f"{cpu}.work_max_ns", title, values.work_max_ns)
         title = f"CPU time lost to interruptions, CPU {values.cpu}"
         yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
+        if (every := values.all_isolated) is not None:
+            isolated, number = f"{condition}isolated.gaps", len(every.cpus)
+            title = f"Longest interruption of {number} isolated CPUs in {gaps.wall_s:.0f} s"
+            yield self.metric(f"{isolated}.max_ns", title, every.max_ns)
+            if every.p99_of_cpus_max_ns is not None:
+                yield self.metric(f"{isolated}.{P99_OF_CPUS}", f"{title}, 99 % of the CPUs", every.p99_of_cpus_max_ns)
+
+
+def metrics_of_isolated(cpus: Iterable[int]) -> tuple[str, ...]:
+    """Return how the names of the metrics of isolated *cpus*, and of all together, begin under any load."""
+    scopes = ("isolated", *(f"cpu{cpu}" for cpu in cpus))
+    return tuple(f"jitter.{load}{scope}." for load in ("", "housekeeping.") for scope in scopes)
 
     def observation(self, values: JitterValues, metric: str) -> Observation | None:
         """Return for how long the longest interruption was looked for."""
@@ -445,6 +523,20 @@ def _bars(found: Sequence[JitterValues]) -> Iterator[Bar]:
     for values in shown:
         label = f"CPU {values.cpu}{', isolated' * (values.isolated and len(watched) < len(found))}"
         yield Bar(label, [(loss.cause, loss.share) for loss in values.losses])
+
+
+def _together(isolated: Sequence[JitterCpu]) -> IsolatedCpus | None:
+    """Return what the *isolated* CPUs that were watched have together."""
+    longest = {cpu.cpu: cpu.gaps.max_ns for cpu in isolated if cpu.cpu_verified and cpu.gaps is not None}
+    if not longest:
+        return None
+    worst = max(longest, key=longest.__getitem__)
+    return IsolatedCpus(
+        cpus=tuple(longest),
+        longest_cpu=worst,
+        max_ns=longest[worst],
+        p99_of_cpus_max_ns=worst_but(99, list(longest.values())),
+    )
 
 
 def _bare(interval: PmaInterval) -> JitterInterval:

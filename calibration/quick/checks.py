@@ -196,7 +196,7 @@ def _isolated(measurements: Iterable[Measurement]) -> Iterator[tuple[str, tuple[
     for measurement in measurements:
         values = measurement.values
         if isinstance(values, JitterValues) and values.isolated:
-            yield f"jitter.cpu{values.cpu}.gaps.max_ns", (values, measurement.validity)
+            yield f"{values.own_metrics}gaps.max_ns", (values, measurement.validity)
 
 
 def _result(verdict: Verdict, busy: str) -> Result:

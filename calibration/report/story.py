@@ -229,7 +229,7 @@ def _disturbed_cpus(
         yield f"{what}: CPU {found[0].cpu} loses {share} of its time, longest interruption {longest}.", False
     lost = [values for values in found if values.isolated and values.gaps.lost_share > MAX_LOST_SHARE]
     if lost:
-        own = tuple(f"jitter.cpu{values.cpu}." for values in lost)
+        own = tuple(values.own_metrics for values in lost)
         cause = next((f": {item.found}" for item in advised if (item.metric or "").startswith(own)), "")
         cpus = short_cpulist(values.cpu for values in lost)
         who = f"Isolated CPU {cpus} loses" if len(lost) == 1 else f"{len(lost)} isolated CPUs ({cpus}) lose"

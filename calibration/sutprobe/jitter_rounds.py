@@ -46,8 +46,12 @@ REASONS: Final = ("intervals", "time", "interrupted")
 
 
 class JitterResult(Result):
-    """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time."""
+    """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time.
 
+    ``forks_per_s`` are the processes started by the housekeeping load, ``None`` without it.
+    """
+
+    forks_per_s: float | None = None
     cpus: tuple[JitterCpu, ...]
 
     @classmethod
@@ -58,7 +62,12 @@ class JitterResult(Result):
         the ticks of the rounds are of different clocks.
         """
         found = grouped((cpu.cpu, _in_round(cpu, part.round)) for part, result in rounds for cpu in result.cpus)
-        return rounds[0][1].model_copy(update={"cpus": tuple(_cpu(found[number]) for number in sorted(found))})
+        return rounds[0][1].model_copy(
+            update={
+                "forks_per_s": of_known(median, (result.forks_per_s for _, result in rounds)),
+                "cpus": tuple(_cpu(found[number]) for number in sorted(found)),
+            }
+        )
 
 
 def _in_round(cpu: JitterCpu, number: int) -> JitterCpu:

@@ -159,6 +159,14 @@ def test_values_survive_storage_and_metrics_are_sound(name: str) -> None:
 
 ELSEWHERE = (
     "memory_tiers.0.machine_share",
+    *(f"jitter.housekeeping.cpu1.{name}" for name in ("inst_jitter_ns", "work_max_ns")),
+    *(f"jitter.housekeeping.cpu1.gaps.{name}" for name in ("max_ns", "lost_fraction")),
+    *(
+        f"jitter.{load}isolated.gaps.{name}"
+        for load in ("", "housekeeping.")
+        for name in ("max_ns", "p99_of_cpus_max_ns")
+    ),
+    *("wakeup.idle.p99_of_cpus_max_ns", "wakeup.shallow_housekeeping.max_ns"),
     *("bandwidth_ladder.one_CPU.reads.L4.program_mb_s", "latency_ladder.L4.latency_ns", "latency_ladder.L3.latency_ns"),
     *("c2c_matrix.transfer.same_llc_ns", "c2c_matrix.transfer.other_package_ns", "counted_volume.reads.difference"),
     *("loaded_latency.90pct.latency_ns", "loaded_latency.90pct.cpu3.latency_ns", "loaded_latency.90pct.bandwidth_mb_s"),

@@ -376,6 +376,32 @@ def test_tracing_is_a_step_of_its_own_measured_once() -> None:
     assert "--attribute" not in step.argv
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_gaps_under_a_load_have_the_load_of_wake_ups(traced: bool) -> None:
+    text = "title: x\nmeasurements: {jitter: {load: housekeeping, attribute: %s}, wakeup: {}}"
+    plan = make_plan(ISOLATED, parse_profile(text % traced, "x", "test"))
+    wakeup = next(step for step in plan.steps if step.kind == "wakeup")
+    gaps = [step for step in plan.steps if step.kind == "jitter"]
+    assert len(gaps) == 1 + traced
+    for step in gaps:
+        forkers = cpus_of(options(step, "housekeeping-cpus")[0])
+        assert not forkers & set(step.cpus)
+        assert step.tasks == len(step.cpus) + 2 * len(forkers)
+        assert "housekeeping load" in step.title
+    quiet = parse_profile("title: x\nmeasurements: {jitter: {load: housekeeping, housekeeping: no}}", "x", "test")
+    (step,) = make_plan(ISOLATED, quiet).steps
+    assert options(step, "housekeeping-cpus") == options(wakeup, "housekeeping-cpus")
+
+
+def test_gaps_without_a_cpu_to_load_are_not_planned() -> None:
+    text = "title: x\nmeasurements: {jitter: {load: housekeeping}, firmware: {}}"
+    plan = make_plan(captured("x86_64-one-cpu-no-numa"), parse_profile(text, "x", "test"))
+    assert [step.kind for step in plan.steps] == ["firmware"]
+    assert ("Core jitter under the load housekeeping", "no CPU is left to load") in {
+        (omitted.what, omitted.reason) for omitted in plan.not_planned
+    }
+
+
 def test_login_outside_isolated_cpus_may_use_them() -> None:
     others = tuple(cpu for cpu in ISOLATED.online_cpus if cpu not in ISOLATED.isolated_cpus)
     outside = ISOLATED.model_copy(update={"cpus": ISOLATED.cpus.model_copy(update={"allowed": others})})

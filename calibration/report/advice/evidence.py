@@ -53,7 +53,7 @@ class Watched(NamedTuple):
     @property
     def lost(self) -> str:
         """The metric of the share of its time that gaps took."""
-        return f"jitter.cpu{self.cpu}.gaps.lost_fraction"
+        return f"{self.values.own_metrics}gaps.lost_fraction"
 
     def counted(self, interrupt: str) -> int | None:
         """Return how often an interrupt came, by its number or name; ``None`` if interrupts were not counted."""
