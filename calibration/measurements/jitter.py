@@ -165,15 +165,10 @@ class Gaps(Model):
 
 
 class IsolatedCpus(Model):
-    """Gaps of all isolated ``cpus`` together: the longest, of ``longest_cpu``, and what 99 % of the CPUs do not exceed.
-
-    The latter is ``None`` of fewer than 100 CPUs, of which it would be the longest.
-    """
+    """The longest gap of each of ``cpus``, all that are isolated."""
 
     cpus: tuple[int, ...]
-    longest_cpu: int
-    max_ns: float
-    p99_of_cpus_max_ns: float | None
+    max_ns: tuple[float, ...]
 
 
 class JitterValues(Values):
@@ -464,23 +459,26 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         if (every := values.all_isolated) is not None:
             isolated, number = f"{condition}isolated.gaps", len(every.cpus)
             title = f"Longest interruption of {number} isolated CPUs in {gaps.wall_s:.0f} s"
-            yield self.metric(f"{isolated}.max_ns", title, every.max_ns)
-            if every.p99_of_cpus_max_ns is not None:
-                yield self.metric(f"{isolated}.{P99_OF_CPUS}", f"{title}, 99 % of the CPUs", every.p99_of_cpus_max_ns)
+            yield self.metric(f"{isolated}.max_ns", title, max(every.max_ns))
+            if (most := worst_but(99, every.max_ns)) is not None:
+                yield self.metric(f"{isolated}.{P99_OF_CPUS}", f"{title}, 99 % of the CPUs", most)
+
+    def observation(self, values: JitterValues, metric: str) -> Observation | None:
+        """Return for how long the longest interruption was looked for."""
+        if metric.endswith(".work_max_ns"):
+            return Observation(values.work_s, {values.cpu: values.work_max_ns})
+        if not metric.endswith(".gaps.max_ns"):
+            return None
+        every = values.all_isolated
+        if every is None or not metric.endswith(".isolated.gaps.max_ns"):
+            return Observation(values.gaps.wall_s, {values.cpu: values.gaps.max_ns})
+        return Observation(values.gaps.wall_s, dict(zip(every.cpus, every.max_ns, strict=True)))
 
 
 def metrics_of_isolated(cpus: Iterable[int]) -> tuple[str, ...]:
     """Return how the names of the metrics of isolated *cpus*, and of all together, begin under any load."""
     scopes = ("isolated", *(f"cpu{cpu}" for cpu in cpus))
     return tuple(f"jitter.{load}{scope}." for load in ("", "housekeeping.") for scope in scopes)
-
-    def observation(self, values: JitterValues, metric: str) -> Observation | None:
-        """Return for how long the longest interruption was looked for."""
-        if metric.endswith(".gaps.max_ns"):
-            return Observation(values.gaps.wall_s, {values.cpu: values.gaps.max_ns})
-        if metric.endswith(".work_max_ns"):
-            return Observation(values.work_s, {values.cpu: values.work_max_ns})
-        return None
 
 
 def quiet(found: Sequence[JitterValues]) -> list[JitterValues]:
@@ -530,13 +528,7 @@ def _together(isolated: Sequence[JitterCpu]) -> IsolatedCpus | None:
     longest = {cpu.cpu: cpu.gaps.max_ns for cpu in isolated if cpu.cpu_verified and cpu.gaps is not None}
     if not longest:
         return None
-    worst = max(longest, key=longest.__getitem__)
-    return IsolatedCpus(
-        cpus=tuple(longest),
-        longest_cpu=worst,
-        max_ns=longest[worst],
-        p99_of_cpus_max_ns=worst_but(99, list(longest.values())),
-    )
+    return IsolatedCpus(cpus=tuple(longest), max_ns=tuple(longest.values()))
 
 
 def _bare(interval: PmaInterval) -> JitterInterval:

@@ -67,3 +67,14 @@ def test_names_of_metrics_never_mix_loads() -> None:
     assert {name.replace("jitter.", "jitter.housekeeping.") for name in quiet} == set(loaded)
     assert all(name.startswith(metrics_of_isolated([1])) for name in (*quiet, *loaded))
     assert not any(name.startswith(metrics_of_isolated([10])[1:2]) for name in quiet)
+
+
+def test_the_longest_gap_of_all_was_looked_for_on_each_isolated_cpu() -> None:
+    first, *_ = values_of({0: 1e9, 1: 1000.0, 2: 3000.0}, range(1, 3))[1:]
+    observed = Jitter().observation(first, "jitter.isolated.gaps.max_ns")
+    assert observed is not None
+    assert observed.by_cpu == {1: 1000.0, 2: 3000.0}
+    own = Jitter().observation(first, "jitter.cpu1.gaps.max_ns")
+    assert own is not None
+    assert own.by_cpu == {1: 1000.0}
+    assert Jitter().observation(first, "jitter.cpu1.gaps.lost_fraction") is None
