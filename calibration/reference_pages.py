@@ -37,6 +37,7 @@ from calibration.judge.baseline_files import USED_IF, BaselineFile
 from calibration.judge.explanation import Explanation
 from calibration.judge.night import Judgement
 from calibration.judge.nights_needed import NEEDED
+from calibration.judge.sheet import Sheet
 from calibration.judge.verdicts import PASSES_IF
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
@@ -166,8 +167,8 @@ def records() -> Iterator[str]:
 
 
 def judgement() -> Iterator[str]:
-    """Yield the fields of a night's judgement, limits, notifications, and of what moved the throughput."""
-    return _models("judgement", (Judgement, BaselineFile, Notification, Explanation), {})
+    """Yield the fields of a night's judgement, limits, notifications, what moved the throughput, and of sheets."""
+    return _models("judgement", (Judgement, BaselineFile, Notification, Explanation, Sheet), {})
 
 
 def nights_needed() -> Iterator[str]:

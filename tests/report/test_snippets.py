@@ -274,6 +274,7 @@ NOT_RUN = {
     "collection": "tests/dist/test_collection.py",
     "assemble": "needs what a run without a controller left: tests/probe/test_container.py",
     "merge": "joins slices: tests/unit/test_merge.py",
+    "sheet": "needs runs judged by a file: tests/ansible/test_runs.py, tests/unit/test_sheet.py",
     "add": "needs a lab of real machines: tests/unit/test_reference_command.py",
 }
 """Subcommands that are only parsed here, and where they are run."""
