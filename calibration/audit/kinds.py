@@ -130,6 +130,19 @@ def _named(names: Iterable[str] | None = None) -> Callable[[Any], Iterator[tuple
     return parsed
 
 
+def _releases(given: Any) -> tuple[str, ...]:
+    """Return releases of the kernel: of mappings, as CSIT has them by distribution and architecture, all."""
+
+    def leaves(part: Any) -> Iterator[Any]:
+        if isinstance(part, Mapping | list | tuple):
+            for inner in part.values() if isinstance(part, Mapping) else part:
+                yield from leaves(inner)
+        else:
+            yield part
+
+    return texts(list(dict.fromkeys(leaves(given))))
+
+
 def _sysctl(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield kernel parameters: by name, or in mappings by the parts of their names, as CSIT's inventories have them.
 
@@ -271,7 +284,7 @@ def _arguments_check(item: Item, machine: AuditedMachine) -> Finding:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "kernel_arguments": Kind(_one(arguments_of_file), _arguments_check),
-    "kernel_release": Kind(_one(texts), _reading(readings.kernel_release)),
+    "kernel_release": Kind(_one(_releases), _reading(readings.kernel_release)),
     "isolated_cpus": Kind(_one(cpu_list), _cpu_set),
     "nohz_full": Kind(_one(cpu_list), _cpu_set),
     "rcu_nocbs": Kind(_one(cpu_list), _cpu_set),

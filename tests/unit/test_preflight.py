@@ -254,6 +254,18 @@ def test_the_kernel_release_is_compared(isolated: Context) -> None:
     assert (check.outcome, check.expected, check.found) == ("not_met", "6.1", release)
 
 
+@pytest.mark.parametrize(("last", "outcome"), [("RELEASE", "met"), ("6.8.0-45-generic", "not_met")])
+def test_any_release_of_csits_table_is_right(isolated: Context, last: str, outcome: str) -> None:
+    release = str(isolated.capture.kernel_release)
+    table = {
+        "ubuntu": {"noble": {"x86_64": ["6.8.0-60-generic", "6.8.0-1016-aws"], "aarch64": ["6.8.0-60-generic"]}},
+        "debian": {"bullseye": [last.replace("RELEASE", release)]},
+    }
+    check = found(isolated, "kernel_release", kernel_release=table)
+    assert (check.outcome, check.found) == (outcome, release)
+    assert check.expected == f"6.8.0-60-generic or 6.8.0-1016-aws or {last.replace('RELEASE', release)}"
+
+
 # Isolation
 
 
@@ -676,6 +688,8 @@ def test_a_check_that_is_off_is_omitted(isolated: Context) -> None:
     ({"kernel_arguments": {True: "1"}}, "not True to '1'"),
     ({"kernel_arguments": {"quiet": "a\x07"}}, "preflight_kernel_arguments: expected kernel arguments, not"),
     ({"kernel_release": "6\x07"}, "preflight_kernel_release: not a printable text"),
+    ({"kernel_release": {"ubuntu": {"noble": {}}}}, "preflight_kernel_release: expected a value, or a list"),
+    ({"kernel_release": {"ubuntu": {"noble": [6.8]}}}, "preflight_kernel_release: expected a text or a whole number"),
     ({"background_load_max": 5}, "preflight_background_load_max must be a number from 0 to 1, not 5"),
     ({"background_load_max": "much"}, "not 'much'"),
     ({"node_free_bytes": -1}, "preflight_node_free_bytes must be a number from 0 to 4.61169e+18, not -1"),
