@@ -60,7 +60,7 @@ from calibration.sutprobe.document import ProbeDocument
 
 ROLES = COLLECTION / "roles"
 
-ROLE_ORDER = ("preflight", "measure", "cleanup", "report", "judge", "publish")
+ROLE_ORDER = ("preflight", "measure", "cleanup", "report", "judge", "publish", "csit")
 """The roles in the order of a calibration."""
 
 COMMON_ROLE = "common"

@@ -25,9 +25,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from ansible.plugins.loader import init_plugin_loader
 
 from calibration.build import build
+from calibration.context.cmdline import parse_cmdline
 from calibration.run.lifecycle import begin
 from tests.servers import keep_probe
 
@@ -390,3 +392,25 @@ def begin_run(folder: Path, profile: Path | str, capture: str, *, prefetchers_ok
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": str(profile)}
     content = (CONTEXTS / f"{capture}.tar.gz").read_bytes()
     return begin(folder, **names, capture=content, now=NOW, prefetchers_ok=prefetchers_ok).directory
+
+
+CSIT = ROOT / "tests" / "fixtures" / "csit"
+"""Files of FD.io CSIT: topologies, an inventory and the playbooks for it, with made names and addresses."""
+
+
+def csit_lab(folder: Path, **hosts: dict[str, Any]) -> Path:
+    """Copy CSIT's inventory to *folder*, with changed variables of 192.0.2.81 as ``_81``."""
+    shutil.copytree(CSIT / "lf_inventory", folder)
+    for name, changes in hosts.items():
+        path = folder / "host_vars" / f"192.0.2.{name.strip('_')}.yaml"
+        whole = {**yaml.safe_load(path.read_text(encoding="utf-8")), **changes}
+        path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+    return folder
+
+
+def booted_with() -> dict[str, Any]:
+    """Return up to three of this machine's kernel arguments, without repeated ones, in CSIT's form."""
+    parameters = parse_cmdline(Path("/proc/cmdline").read_text(encoding="utf-8")).parameters
+    names = [parameter.name for parameter in parameters]
+    once = [parameter for parameter in parameters if names.count(parameter.name) == 1][:3]
+    return {item.name: True if item.value is None else item.value for item in once}

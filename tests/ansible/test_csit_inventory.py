@@ -17,16 +17,15 @@ import pytest
 import yaml
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
-from support import PATIENCE_S, ROOT, Ended, Lab, calibrate, load_plugin
+from support import CSIT as FIXTURES
+from support import PATIENCE_S, ROOT, Ended, Lab, booted_with, calibrate, csit_lab, load_plugin
 
 from calibration.base.errors import BAD_INPUT
-from calibration.context.cmdline import parse_cmdline
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.servers import Servers, Sut, user
 from tests.tools import require, require_ssh
 
-FIXTURES = ROOT / "tests" / "fixtures" / "csit"
 TOPOLOGIES = FIXTURES / "topologies"
 TEMPLATE = TOPOLOGIES / "2n_cloud.template"
 TESTBED91 = TOPOLOGIES / "lf_3n_icx_testbed91.yaml"
@@ -197,24 +196,6 @@ def test_rejects_a_key_without_an_agent_and_does_not_show_it(tmp_path: Path) -> 
 
 
 # CSIT's Ansible inventory
-
-
-def csit_lab(folder: Path, **hosts: dict[str, Any]) -> Path:
-    """Copy CSIT's inventory to *folder*, with changed variables of 192.0.2.81 as ``_81``."""
-    shutil.copytree(FIXTURES / "lf_inventory", folder)
-    for name, changes in hosts.items():
-        path = folder / "host_vars" / f"192.0.2.{name.strip('_')}.yaml"
-        whole = {**yaml.safe_load(path.read_text(encoding="utf-8")), **changes}
-        path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
-    return folder
-
-
-def booted_with() -> dict[str, Any]:
-    """Return up to three of this machine's kernel arguments, without repeated ones, in CSIT's form."""
-    parameters = parse_cmdline(Path("/proc/cmdline").read_text(encoding="utf-8")).parameters
-    names = [parameter.name for parameter in parameters]
-    once = [parameter for parameter in parameters if names.count(parameter.name) == 1][:3]
-    return {item.name: True if item.value is None else item.value for item in once}
 
 
 def test_lists_the_machines_of_csits_inventory(listed: dict[str, Any]) -> None:

@@ -278,7 +278,11 @@ def test_the_host_entries_of_the_guide_are_those_of_the_example() -> None:
 
 
 def test_the_examples_of_the_roles_use_roles_and_variables_that_exist() -> None:
-    blocks = parsed(DOCS / "guide" / "roles.rst").findall(nodes.literal_block)
+    blocks = [
+        block
+        for name in ("roles", "csit")
+        for block in parsed(DOCS / "guide" / f"{name}.rst").findall(nodes.literal_block)
+    ]
     items = [item for block in blocks if "yaml" in block["classes"] for item in yaml.safe_load(block.astext())]
     tasks = [task for item in items for task in item.get("tasks", [item])]
     used = [task["ansible.builtin.import_role"] for task in tasks if "ansible.builtin.import_role" in task]
