@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from calibration.audit import readings
-from calibration.audit.cpu_sets import check_cpus
-from calibration.audit.expected import accepts, cpu_list, spread, switch, texts
+from calibration.audit.cpu_sets import check_cpus, cpu_words, is_relation, related_cpus, shown
+from calibration.audit.expected import accepts, spread, switch, texts
 from calibration.audit.findings import Finding, outcome_of
 from calibration.audit.kernel_arguments import check_kernel_arguments, last_cpu
 from calibration.audit.readings import AuditedMachine, SettingReading
@@ -71,8 +71,22 @@ Accepts = Callable[[Item, AuditedMachine, str, Comparison], bool | None]
 """Whether a value is right; None if that cannot be told from it."""
 
 
-def _is_wanted(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool:
-    return accepts(item.wanted, found, comparison, last_cpu(machine.context))
+def _is_wanted(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool | None:
+    last = last_cpu(machine.context)
+    if accepts(item.wanted, found, comparison, last):
+        return True
+    related = [related_cpus(machine.context, text) for text in item.wanted if is_relation(text)]
+    if not related:
+        return False
+    try:
+        cpus = comparison(found, last)
+    except ValueError:
+        return False
+    if not isinstance(cpus, frozenset):
+        return False
+    if cpus & set(machine.context.online_cpus) in related:
+        return True
+    return None if None in related else False
 
 
 def _reading(
@@ -86,7 +100,7 @@ def _reading(
     """
 
     def check(item: Item, machine: AuditedMachine) -> Finding:
-        expected = " or ".join(item.wanted)
+        expected = " or ".join(shown(machine.context, text) for text in item.wanted)
         reading = read(machine, item.key)
         if reading.state != "found":
             return Finding(item.name, expected, reading.reason, reading.state)
@@ -193,13 +207,28 @@ def _nics(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _interrupts(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     for key, wanted in _named(("on_isolated_cpus", "default_affinity"))(given):
-        yield key, tuple(text for one in wanted for text in cpu_list(one)) if key == "default_affinity" else wanted
+        yield key, tuple(text for one in wanted for text in cpu_words(one)) if key == "default_affinity" else wanted
 
 
-def _may_interrupt(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool:
+def _may_interrupt(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool | None:
     """Return whether an interrupt may be delivered to an isolated CPU; that none is always is right."""
     none = item.key == "on_isolated_cpus" and found == readings.NO_INTERRUPT
     return none or _is_wanted(item, machine, found, comparison)
+
+
+def _argued(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool | None:
+    """Return whether a kernel argument is as wanted; of one that is collected, one of its elements suffices."""
+    if found == readings.ABSENT or readings.PRESENT in item.wanted:
+        return found in item.wanted or (found != readings.ABSENT and readings.PRESENT in item.wanted)
+    answers = {_is_wanted(item, machine, part, comparison) for part in readings.elements(item.key, found)}
+    return True if True in answers else None if None in answers else False
+
+
+def _preempts(item: Item, machine: AuditedMachine, found: str, comparison: Comparison) -> bool | None:
+    """Return whether a kernel preempts as wanted; what is chosen at boot may not be known, but is not real-time."""
+    if _is_wanted(item, machine, found, comparison):
+        return True
+    return False if found in readings.PREEMPTION or item.wanted == ("real-time",) else None
 
 
 def _mitigations(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -284,10 +313,13 @@ def _arguments_check(item: Item, machine: AuditedMachine) -> Finding:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "kernel_arguments": Kind(_one(arguments_of_file), _arguments_check),
+    "kernel_argument_values": Kind(_named(), _reading(readings.kernel_argument, _argued)),
     "kernel_release": Kind(_one(_releases), _reading(readings.kernel_release)),
-    "isolated_cpus": Kind(_one(cpu_list), _cpu_set),
-    "nohz_full": Kind(_one(cpu_list), _cpu_set),
-    "rcu_nocbs": Kind(_one(cpu_list), _cpu_set),
+    "preemption": Kind(_one(texts), _reading(readings.preemption, _preempts)),
+    "isolated_cpus": Kind(_one(cpu_words), _cpu_set),
+    "nohz_full": Kind(_one(cpu_words), _cpu_set),
+    "rcu_nocbs": Kind(_one(cpu_words), _cpu_set),
+    "housekeeping": Kind(_named(readings.HOUSEKEEPING_KEYS), _reading(readings.housekeeping)),
     "interrupts": Kind(_interrupts, _reading(readings.interrupts, _may_interrupt)),
     "sysctl": Kind(_sysctl, _reading(readings.sysctl)),
     "sysfs": Kind(_sysfs, _reading(readings.sysfs)),
@@ -299,6 +331,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "smt": Kind(_one(switch), _reading(readings.smt)),
     "mitigations": Kind(_mitigations, _reading(readings.mitigations, _mitigated, _unaffected)),
     "clocksource": Kind(_one(texts), _reading(readings.clocksource, excluded=_no_source)),
+    "processor": Kind(_named(readings.PROCESSOR_KEYS), _reading(readings.processor)),
     "firmware": Kind(_named(readings.FIRMWARE_KEYS), _reading(readings.firmware)),
     "memory": Kind(_named(readings.MEMORY_KEYS), _reading(readings.memory)),
     "nics": Kind(_nics, _reading(readings.nics)),

@@ -43,6 +43,7 @@ COMMENTS: Final = {
     "kernel_arguments": "In this order; others may come between. Remove what does not matter.",
     "kernel_release": "* and ? are wildcards.",
     "isolated_cpus": "A list of CPUs, or none.",
+    "housekeeping": "CPUs that are neither isolated nor in nohz_full.",
     "interrupts": "What may be delivered to isolated CPUs, by name, or none; and where new interrupts go.",
     "sysctl": "A value, a list of right values, or a range such as 0..10.",
     "sysfs": "Any file below /sys; with a wildcard all that match must have the value.",
@@ -86,12 +87,14 @@ def _values(machine: AuditedMachine) -> Iterator[tuple[str, Any]]:
     if found := list(_arguments(context)):
         yield "kernel_arguments", found
     yield from _single("kernel_release", readings.kernel_release(machine, ""))
+    yield from _single("preemption", readings.preemption(machine, ""))
     if isolation.isolated_source is not None:
         yield "isolated_cpus", _cpus(isolation.cpus)
     if isolation.nohz_full_source == "kernel":
         yield "nohz_full", _cpus(isolation.nohz_full)
     if isolation.rcu_nocbs_source is not None:
         yield "rcu_nocbs", _cpus(isolation.rcu_nocbs)
+    yield "housekeeping", _by_key(machine, readings.housekeeping, readings.HOUSEKEEPING_KEYS)
     yield "interrupts", _by_key(machine, readings.interrupts, ("on_isolated_cpus", "default_affinity"))
     asked = sorted(machine.files.asked) if machine.files else []
     names = [path.removeprefix("/proc/sys/").replace("/", ".") for path in asked if path.startswith("/proc/sys/")]
@@ -108,6 +111,7 @@ def _values(machine: AuditedMachine) -> Iterator[tuple[str, Any]]:
     yield from _single("smt", readings.smt(machine, ""))
     yield "mitigations", {name: _written(state) for name, state in context.mitigations.items()}
     yield from _single("clocksource", readings.clocksource(machine, ""))
+    yield "processor", _by_key(machine, readings.processor, readings.PROCESSOR_KEYS)
     yield "firmware", _by_key(machine, readings.firmware, readings.FIRMWARE_KEYS)
     yield "memory", _by_key(machine, readings.memory, readings.MEMORY_KEYS)
     yield "nics", dict(_nics(machine))

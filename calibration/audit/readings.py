@@ -2,19 +2,21 @@
 """What a machine has of each setting, or why that is unknown, or why it cannot have it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
-from calibration.base.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, words
+from calibration.base.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, rule_of, words
 from calibration.base.cpulists import format_cpulist
 from calibration.context.hardware import Device
 from calibration.context.loader import describe, open_tree
 from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
+from calibration.runner.blanking import BLANKED
 from calibration.runner.devices import PCI
 from calibration.runner.profiles import setting_path
 
@@ -110,6 +112,96 @@ def kernel_release(machine: AuditedMachine, _key: str) -> SettingReading:
     """Return the release of the kernel."""
     release = machine.context.capture.kernel_release
     return unknown("not in the capture") if release is None else one(release)
+
+
+PREEMPTION: Final = ("real-time", "lazy", "full", "voluntary", "none")
+"""Models of preemption; in other words it is not known which of several the kernel has."""
+
+
+def preemption(machine: AuditedMachine, _key: str) -> SettingReading:
+    """Return the preemption model: ``real-time`` of every PREEMPT_RT kernel."""
+    found = machine.context.kernel.preemption
+    return unknown("not in the capture") if found is None else one(found.partition(", ")[0])
+
+
+PRESENT: Final = "present"
+"""A kernel argument without a value; expected, one with any."""
+
+ABSENT: Final = "absent"
+
+VENDORS: Final[Mapping[str, str]] = {"intel_": "GenuineIntel", "amd_": "AuthenticAMD"}
+"""Kernel arguments that begin so do nothing on processors of others."""
+
+
+def kernel_argument(machine: AuditedMachine, name: str) -> SettingReading:
+    """Return the value of a kernel argument: the last one, or all that the kernel collects, with commas."""
+    cmdline, plain = machine.context.cmdline, name.replace("-", "_")
+    if cmdline is None:
+        return unknown("not in the capture")
+    given = [parameter.value for parameter in cmdline.parameters if parameter.name.replace("-", "_") == plain]
+    if not given:
+        vendors = {model.vendor for model in machine.context.processor.models}
+        needed = next((vendor for prefix, vendor in VENDORS.items() if plain.startswith(prefix)), None)
+        return one(ABSENT) if needed is None or needed in vendors else impossible(f"not a processor of {needed}")
+    values = [PRESENT if value is None else value for value in given]
+    if any(BLANKED in value for value in values):
+        return unknown("blanked on the SUT, so that its value is unknown")
+    return one(",".join(values) if _kept(name) else values[-1], rule_of(name).kind)
+
+
+def elements(name: str, value: str) -> tuple[str, ...]:
+    """Return *value* of a kernel argument, and its elements if the kernel collects them."""
+    return (value, *value.split(",")) if _kept(name) else (value,)
+
+
+def _kept(name: str) -> bool:
+    rule = rule_of(name)
+    return rule.collected or bool(rule.modes)
+
+
+HOUSEKEEPING_KEYS: Final = ("cpus", "from_cpu_0", "cores", "first_cores")
+
+
+def housekeeping(machine: AuditedMachine, key: str) -> SettingReading:
+    """Return a property of the online CPUs that are neither isolated nor in ``nohz_full``.
+
+    How many there are, in all or from CPU 0 on without a gap; whether each core that has one has no other; whether
+    that of the first CPU of each node is one.
+    """
+    context = machine.context
+    if context.isolation.isolated_source is None or context.isolation.nohz_full_source is None:
+        return unknown("it is not known which CPUs are isolated")
+    taken = {*context.isolation.cpus, *context.isolation.nohz_full}
+    if not taken:
+        return impossible("no CPU is isolated")
+    kept = [cpu for cpu in context.online_cpus if cpu not in taken]
+    if key == "cpus":
+        return one(len(kept))
+    if key == "from_cpu_0":
+        return one(next((place for place, cpu in enumerate(kept) if place != cpu), len(kept)))
+    if key == "cores":
+        cores = [core.cpus for core in context.topology.cores if not set(kept).isdisjoint(core.cpus)]
+        whole = {format_cpulist(core): "whole" if set(core) <= set(kept) else "split" for core in cores}
+        return SettingReading(whole, noun="cores") if whole else unknown("the cores are not in the capture")
+    first = {str(node.id): "included" if node.cpus[0] in kept else "isolated" for node in context.nodes if node.cpus}
+    return SettingReading(first, noun="nodes") if first else unknown("the nodes are not in the capture")
+
+
+PROCESSOR_KEYS: Final = ("model", "nodes_per_socket")
+
+
+def processor(machine: AuditedMachine, key: str) -> SettingReading:
+    """Return the name of each CPU's model, or the number of nodes with CPUs on each socket."""
+    context = machine.context
+    if key == "model":
+        names = {str(cpu): model.name for model in context.processor.models if model.name for cpu in model.cpus}
+        return SettingReading(names) if names else unknown("the kernel does not name the processor")
+    sockets = {cpu: core.package for core in context.topology.cores for cpu in core.cpus}
+    found = {(socket, node.id) for node in context.nodes for cpu in node.cpus if (socket := sockets.get(cpu))}
+    counts = Counter(socket[-1] for socket, _ in found)
+    if not counts:
+        return unknown("the sockets are not in the capture")
+    return SettingReading({str(socket): str(number) for socket, number in counts.items()}, noun="sockets")
 
 
 def sysctl_path(name: str) -> str | None:

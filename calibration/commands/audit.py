@@ -15,20 +15,21 @@ from calibration.results.find import find_run
 
 if TYPE_CHECKING:  # slow, and not needed for --help
     from calibration.audit.readings import AuditedMachine
+    from calibration.audit.states import ExpectedState
     from calibration.preflight.checks import Check
 
 
-@click.command("audit", epilog="Example: calibration audit t1/sut1 --expect expected.yml")
+@click.command("audit", epilog="Example: calibration audit t1/sut1 --expect tuned_realtime")
 @click.argument("root", metavar="[RUN]", required=False)
 @results_option
 @click.option(
     "--expect",
-    type=click.Path(path_type=Path),
-    help="Compare with the expected state in this file instead of the one that the run began with.",
+    metavar="STATE",
+    help="Compare with this expected state, a name or a file, instead of the one that the run began with.",
 )
 @click.option("--learn", is_flag=True, help="Print an expected state made from RUN: to keep, correct and use.")
 @click.option("--json", "as_json", is_flag=True, help="Print the settings as a JSON list.")
-def audit_command(root: str | None, *, results: Path, expect: Path | None, learn: bool, as_json: bool) -> None:
+def audit_command(root: str | None, *, results: Path, expect: str | None, learn: bool, as_json: bool) -> None:
     """Compare the configuration of a SUT with its expected state.
 
     RUN is as for calibration report, / for this machine, a captured tree, or its tar.gz. By default it is the newest
@@ -47,11 +48,12 @@ def audit_command(root: str | None, *, results: Path, expect: Path | None, learn
 
         click.echo(learned(_machine(place), str(root or place)), nl=False)
         return
-    checks = _recorded(place) if expect is None else _evaluated(place, expect)
+    state = None if expect is None else _state(expect)
+    checks = _recorded(place) if state is None else _evaluated(place, state)
     if as_json:
         click.echo(json.dumps([check.model_dump(mode="json") for check in checks], indent=1))
     else:
-        _print(checks)
+        _print(checks, state)
     if any(check.failed for check in checks):
         sys.exit(VERDICT_FAILED)
 
@@ -62,14 +64,19 @@ def _machine(place: Path) -> "AuditedMachine":
     return open_machine(place)
 
 
-def _evaluated(place: Path, expect: Path) -> "tuple[Check, ...]":
-    """Return the settings of the file *expect* as the machine in *place* has them."""
+def _state(expect: str) -> "ExpectedState":
+    from calibration.audit.states import read_state  # noqa: PLC0415 - as above
+
+    return read_state(expect)
+
+
+def _evaluated(place: Path, state: "ExpectedState") -> "tuple[Check, ...]":
+    """Return the settings of *state* as the machine in *place* has them."""
     from calibration.audit.kinds import evaluate_items  # noqa: PLC0415 - as above
     from calibration.preflight.checks import checks_of  # noqa: PLC0415
     from calibration.preflight.configuration import configuration_of  # noqa: PLC0415
-    from calibration.preflight.expectations import read_state  # noqa: PLC0415
 
-    return configuration_of(checks_of(evaluate_items(read_state(expect), _machine(place)), {}))
+    return configuration_of(checks_of(evaluate_items(state.items, _machine(place)), {}))
 
 
 def _recorded(place: Path) -> "tuple[Check, ...]":
@@ -79,17 +86,17 @@ def _recorded(place: Path) -> "tuple[Check, ...]":
     from calibration.results.store import read_run  # noqa: PLC0415
 
     if place.is_dir() and not (place / RUN).exists():
-        raise InputError(f"{place}: not a run: give the expected state with --expect FILE")
+        raise InputError(f"{place}: not a run: give the expected state with --expect STATE")
     checks = newest_configuration([attempt.checks for attempt in read_run(place).attempts])
     if not checks:
         raise InputError(
-            f"{place}: the run began without an expected state: set calibration_expected_state, or give a file with "
+            f"{place}: the run began without an expected state: set calibration_expected_state, or give one with "
             "--expect (docs/guide/audit.rst)"
         )
     return checks
 
 
-def _print(checks: "Iterable[Check]") -> None:
+def _print(checks: "Iterable[Check]", state: "ExpectedState | None") -> None:
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415
 
@@ -105,4 +112,6 @@ def _print(checks: "Iterable[Check]") -> None:
         table.add_row(*(Text(word, style=styles[check.outcome]) for word in words))
     screen = console(sys.stdout)
     screen.print(table)
+    if state is not None and state.source is not None:
+        screen.print(Text(f"{state.title} ({state.source.document}, read on {state.source.date})"))
     screen.print(configuration_summary(checks))

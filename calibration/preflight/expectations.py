@@ -3,16 +3,14 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, get_args
 
 from pydantic import Field, ValidationError
 
 from calibration.audit.kinds import KINDS, Item, read_items
+from calibration.audit.states import read_state
 from calibration.base.errors import InputError
-from calibration.base.files import read_regular
 from calibration.base.model import Model, fault_of
-from calibration.base.parsers import WRITTEN, read_yaml
 from calibration.preflight.checks import CHECKS, Declared
 
 
@@ -29,15 +27,12 @@ class Expectations(Model):
 SHORT_FORMS: Final = ("kernel_arguments", "kernel_release", "isolated_cpus", "sysctl")
 """Settings with a variable of their own, ``preflight_*``; those in a file replace them."""
 
-MAX_STATE_BYTES: Final = 1 << 20
-"""Largest file of an expected state."""
-
 
 def read_expectations(given: Mapping[str, Any]) -> Expectations:
     """Return the expectations in *given*, the variables without their prefix.
 
-    ``expected_state`` is the path of a file. Numbers may be text, as from ``-e name=value``. Raises ``InputError`` with
-    the variable's name, or the file's.
+    ``expected_state`` is a name, or the path of a file. Numbers may be text, as from ``-e name=value``. Raises
+    ``InputError`` with the variable's name, or the file's.
     """
     values = {
         "state": _state(given),
@@ -57,21 +52,12 @@ def read_again(given: Mapping[str, Any]) -> Expectations:
         raise InputError(f"invalid expectations of the role preflight: {fault_of(error)}") from error
 
 
-def read_state(path: Path) -> tuple[Item, ...]:
-    """Return the items of the expected state in a file. Raises ``InputError``."""
-    try:
-        given = read_yaml(read_regular(path, MAX_STATE_BYTES), WRITTEN)
-    except (FileNotFoundError, InputError) as error:
-        raise InputError(f"cannot read the expected state {path}: {' '.join(str(error).split())}"[:500]) from error
-    return read_items(given or {}, f"{path}: ")
-
-
 def _state(given: Mapping[str, Any]) -> tuple[Item, ...]:
     """Return the items of the file, and those of the variables that the file says nothing of."""
     path = given.get("expected_state") or ""
     if not isinstance(path, str):
-        raise InputError(f"calibration_expected_state must be the path of a file, not {path!r}")
-    of_file = read_state(Path(path).expanduser()) if path else ()
+        raise InputError(f"calibration_expected_state must be a name or the path of a file, not {path!r}")
+    of_file = read_state(path).items if path else ()
     named = {item.pattern or item.name for item in of_file}
     short = [
         item

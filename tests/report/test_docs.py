@@ -27,6 +27,7 @@ from sphinx.environment.adapters import toctree
 from sphinx.util.docutils import docutils_namespace
 
 from calibration.audit.kinds import KINDS
+from calibration.audit.states import read_state
 from calibration.base.errors import EXIT_CODES
 from calibration.base.flags import FLAGS
 from calibration.cli import calibration as command_line
@@ -41,7 +42,6 @@ from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
 from calibration.preflight.checks import CHECKS, EXPECTED_STATE
-from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile, profile_names
 from calibration.reference_pages import COMMON_ROLE, with_tables
 from calibration.report.headlines import OF_ALL
@@ -295,7 +295,9 @@ def test_the_examples_of_the_roles_use_roles_and_variables_that_exist() -> None:
 
 
 def test_the_example_of_an_expected_state_has_every_kind() -> None:
-    assert {item.kind for item in read_state(DOCS / "guide" / "units" / "expected-state.yml")} == KINDS.keys()
+    assert {
+        item.kind for item in read_state(str(DOCS / "guide" / "units" / "expected-state.yml")).items
+    } == KINDS.keys()
 
 
 # Results

@@ -108,7 +108,7 @@ def test_bad_input_is_refused(captured: Path, tmp_path: Path) -> None:
     assert calibration("audit", captured, "--learn", "--json").code == BAD_INPUT
     ended = calibration("audit", tmp_path)
     assert ended.code == BAD_INPUT
-    assert "give the expected state with --expect FILE" in ended.said
+    assert "give the expected state with --expect STATE" in ended.said
 
 
 def test_a_run_keeps_its_configuration(tmp_path: Path) -> None:

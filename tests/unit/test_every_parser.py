@@ -269,7 +269,7 @@ EXEMPT: dict[str, str] = {
          "judge.tolerances.read_tolerances", "judge.waivers.read_waivers", "measurements.mlc_program.read_commands",
          "measurements.mlc_program.check_licence", "measurements.mlc_program.read_program", "audit.kinds.read_items",
          "preflight.expectations.read_again", "preflight.expectations.read_expectations",
-         "preflight.expectations.read_state", "profiles.load_profile", "profiles.parse_profile",
+         "audit.states.read_state", "profiles.load_profile", "profiles.parse_profile",
          "references.library.read_file"), OPERATOR),
     **dict.fromkeys(
         ("gates.live.read_file", "base.files.read_regular", "base.files.read_given", "base.parsers.parse_json",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from calibration.audit.states import read_state
 from calibration.base.errors import InputError
 from calibration.base.files import read_given
 from calibration.base.parsers import (
@@ -26,7 +27,6 @@ from calibration.formats.throughput import read_throughput
 from calibration.gates.night import read_night
 from calibration.judge.tolerances import read_tolerances
 from calibration.judge.waivers import read_waivers
-from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile
 from calibration.references.library import library
 from calibration.results.store import read_run
@@ -110,7 +110,7 @@ GIVEN: dict[str, tuple[str, str | bytes, Callable[[Path], object]]] = {
     "profile": ("own.yml", DEEP_YAML, lambda path: load_profile(str(path))),
     "large profile": ("own.yml", "#" * (YAML_BYTES + 1), lambda path: load_profile(str(path))),
     "profile in Latin-1": ("own.yml", b"title: \xe9", lambda path: load_profile(str(path))),
-    "expected state": ("expected.yml", DEEP_YAML, read_state),
+    "expected state": ("expected.yml", DEEP_YAML, lambda path: read_state(str(path))),
     "topology": ("t1.yaml", DEEP_YAML, lambda path: read_topology(path.read_text(), "t1")),
     "verdicts": ("verdicts.json", DEEP_JSON, lambda path: read_night(path.parent, verdicts=path)),
     "run document": ("run.json", DEEP_JSON, read_run),
