@@ -22,6 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from calibration.acceptance import load_acceptance, preset_names
+from calibration.audit.states import read_state, state_names
 from calibration.base import units
 from calibration.base.errors import EXIT_CODES
 from calibration.base.flags import GROUPS
@@ -394,6 +395,18 @@ def expected_state() -> Iterator[str]:
     yield from _table(("Setting", "Severity", "Expected value"), _checks(EXPECTED_STATE))
 
 
+def expected_states() -> Iterator[str]:
+    """Yield the expected states that come with calibration, with their sources."""
+    rows = []
+    for name in state_names():
+        state = read_state(name)
+        source = state.source
+        rows.append(
+            (f"``{name}``", state.title, f"`{source.document} <{source.url}>`__, {source.date}" if source else "")
+        )
+    yield from _table(("Name", "State", "Source, and when it was read"), rows)
+
+
 def _checks(kinds: Mapping[str, CheckKind]) -> Iterator[tuple[str, ...]]:
     return ((f"``{name}``", f"``{kind.severity}``", _shown(kind.expects)) for name, kind in kinds.items())
 
@@ -433,7 +446,8 @@ def acceptance_files() -> Iterator[str]:
 SOURCES = (
     variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
     figure_metrics, published_figures, exit_codes, advice, nights_needed, kernel_evidence, kernel_parameters,
-    prefetchers, inconsistencies, preflight_checks, expected_state, night_checks, spreads, acceptance_files,
+    prefetchers, inconsistencies, preflight_checks, expected_state, expected_states, night_checks, spreads,
+    acceptance_files,
 )  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files below /proc/sys and /sys an inventory may ask for, beside those of every capture.
+"""Which files below /proc/sys and /sys an inventory may ask for, and those that every capture asks for.
 
 The controller refuses a pattern before it is sent, and a SUT before it reads: what is read is published. Files are
 only read, and only those of ordinary attributes, without identities, secrets, addresses and what acts when it is read.
@@ -12,6 +12,34 @@ import os
 import re
 
 ROOTS = ("/proc/sys/", "/sys/")
+
+OF_STATES = (
+    "/proc/sys/kernel/hung_task_timeout_secs",
+    "/proc/sys/kernel/nmi_watchdog",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/sched_rt_runtime_us",
+    "/proc/sys/kernel/timer_migration",
+    "/proc/sys/net/core/busy_poll",
+    "/proc/sys/net/core/busy_read",
+    "/proc/sys/net/ipv4/tcp_fastopen",
+    "/proc/sys/vm/dirty_background_ratio",
+    "/proc/sys/vm/dirty_ratio",
+    "/proc/sys/vm/stat_interval",
+    "/proc/sys/vm/swappiness",
+    "/sys/devices/system/cpu/cpu*/power/energy_perf_bias",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/devices/system/cpu/intel_pstate/min_perf_pct",
+    "/sys/devices/system/machinecheck/machinecheck*/ignore_ce",
+    "/sys/devices/virtual/workqueue/*/cpumask",
+    "/sys/devices/virtual/workqueue/cpumask",
+    "/sys/fs/selinux/avc/cache_threshold",
+    "/sys/kernel/mm/ksm/run",
+    "/sys/kernel/rcu_normal",
+    "/sys/module/kvm/parameters/kvmclock_periodic_sync",
+    "/sys/module/kvm/parameters/nx_huge_pages",
+    "/sys/module/kvm_intel/parameters/ple_gap",
+)
+"""What the expected states that come with calibration name: every capture has it, so that any run can be compared."""
 
 MAX_PATTERNS = 200
 """Patterns of one SUT."""
@@ -62,8 +90,9 @@ def fault(path: str) -> str | None:
 
 
 def collect(collector, patterns):
-    """Copy the files that match *patterns*, and keep with the capture which were looked for."""
-    for pattern in patterns[:MAX_PATTERNS]:
+    """Copy the files that match *patterns* and ``OF_STATES``, and keep with the capture which were looked for."""
+    others = [pattern for pattern in OF_STATES if pattern not in patterns]
+    for pattern in [*patterns[:MAX_PATTERNS], *others]:
         reason = fault(pattern)
         if reason is not None:
             collector.unreadable[pattern[:MAX_CHARACTERS]] = "not read: " + reason

@@ -35,7 +35,7 @@ def test_files_that_were_asked_for_are_captured(make_root) -> None:
     archive, reasons = captured(root, *patterns)
     assert reasons == {}
     files = open_files(ARCHIVE, archive)
-    assert files.asked == set(patterns)
+    assert files.asked == {*patterns, *requested_files.OF_STATES}
     assert files.find("/proc/sys/vm/max_map_count").values == {"/proc/sys/vm/max_map_count": "65530"}
     assert list(files.find(patterns[1]).values.values()) == ["2"]
     assert len(files.find(bias).values) == 12
