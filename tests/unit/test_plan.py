@@ -22,6 +22,8 @@ from calibration.runner.fields import chosen, figures
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 from tests.captures import captured
 from tests.machines import answer
+from tests.unit.machines import GIB, MIB
+from tests.unit.machines import machine as made
 
 SMT = captured("x86_64-two-nodes-smt")
 ISOLATED = captured("x86_64-isolated")
@@ -400,6 +402,37 @@ def test_gaps_without_a_cpu_to_load_are_not_planned() -> None:
     assert ("Core jitter under the load housekeeping", "no CPU is left to load") in {
         (omitted.what, omitted.reason) for omitted in plan.not_planned
     }
+
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize(("profile", "least_s", "most_s"), [
+    ("rt_smoke", 500, 600), ("rt_12h", 11 * HOUR_S, 12 * HOUR_S), ("rt_24h", 24 * HOUR_S, 25 * HOUR_S),
+])  # fmt: skip
+def test_a_real_time_profile_takes_as_long_as_its_name_says(profile: str, least_s: float, most_s: float) -> None:
+    many = made(packages=2, nodes=2, cores=128, threads=2, node_bytes=64 * GIB, llc_bytes=32 * MIB)
+    isolation = many.isolation.model_copy(update={"isolated": many.online_cpus[8:]})
+    for machine in (ISOLATED, many.model_copy(update={"isolation": isolation})):
+        plan = make_plan(machine, load_profile(profile))
+        assert {step.kind for step in plan.steps} == {"wakeup", "jitter", "firmware"}
+        assert least_s < sum(step.longest_duration_s for step in plan.steps) < most_s
+        by_kind = {step.kind: step for step in plan.steps}
+        (words,) = {" ".join(options(by_kind[kind], "housekeeping-cpus")) for kind in ("wakeup", "jitter")}
+        assert not cpus_of(words) & set(machine.isolated_cpus)
+        for step in plan.steps:
+            watches = step.kind != "firmware" or profile != "rt_smoke"
+            assert not watches or set(step.cpus) == set(machine.isolated_cpus)
+            assert step.expected_duration_s / step.rounds < HOUR_S
+    if profile == "rt_24h":
+        assert float(options(by_kind["wakeup"], "seconds")[0]) * by_kind["wakeup"].rounds >= 12 * HOUR_S
+        assert float(options(by_kind["jitter"], "gap-s")[0]) * by_kind["jitter"].rounds >= 12 * HOUR_S
+
+
+def test_an_ambiguous_prefix_of_real_time_profiles_names_them() -> None:
+    with pytest.raises(InputError, match="ambiguous profile 'rt_': rt_smoke, rt_12h, rt_24h"):
+        load_profile("rt_")
+    assert load_profile("rt_1").name == "rt_12h"
 
 
 def test_login_outside_isolated_cpus_may_use_them() -> None:
