@@ -39,6 +39,7 @@ from calibration.judge.explanation import Explanation
 from calibration.judge.night import Judgement
 from calibration.judge.nights_needed import NEEDED
 from calibration.judge.sheet import Sheet
+from calibration.judge.tolerances import OwnTolerance, presets
 from calibration.judge.verdicts import PASSES_IF
 from calibration.measurements import registry
 from calibration.measurements.metric_rows import MetricRow, Tolerance
@@ -302,6 +303,16 @@ def tolerances() -> Iterator[str]:
         yield from (f"{tolerance.fraction:.0%}: {_shown(tolerance.reason)}", f"   {', '.join(names)}", "")
 
 
+def tolerance_presets() -> Iterator[str]:
+    """Yield the tolerances that a lab may name."""
+    found = {name: OwnTolerance.model_validate({"preset": name}) for name in presets()}
+    rows = (
+        (f"``{name}``", f"``{own.metrics}``", f"{own.fraction * 100:g} %", _shown(own.reason))
+        for name, own in found.items()
+    )
+    yield from _table(("Preset", "Metrics", "Within", "Source"), rows)
+
+
 def figure_metrics() -> Iterator[str]:
     """Yield the metrics and the instruments of files of figures."""
     yield from _title("Metrics")
@@ -447,7 +458,7 @@ SOURCES = (
     variables, commands, run_document, records, judgement, history, metrics, methods, settings, flags, tolerances,
     figure_metrics, published_figures, exit_codes, advice, nights_needed, kernel_evidence, kernel_parameters,
     prefetchers, inconsistencies, preflight_checks, expected_state, expected_states, night_checks, spreads,
-    acceptance_files,
+    acceptance_files, tolerance_presets,
 )  # fmt: skip
 TOPICS = {source.__name__: source for source in SOURCES}
 

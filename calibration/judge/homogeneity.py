@@ -30,7 +30,7 @@ from calibration.judge.outliers import (
     levels_of,
     quantile,
 )
-from calibration.judge.tolerances import Tolerances
+from calibration.judge.tolerances import PEERS, Tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
@@ -101,7 +101,7 @@ def _kind(
     """Compare *suts*, which share one *processor*; if it is unknown, return them without a comparison."""
     metrics = tuple(dict.fromkeys(place for sut in suts for place in places[sut]))
     rows = np.array([[places[sut].get(metric, -1) for metric in metrics] for sut in suts], dtype=np.intp)
-    tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
+    tolerance = np.array([tolerances.fraction(metric, PEERS) for metric, _ in metrics])
     excluded = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
     own = Levels(*(np.where(excluded, np.nan, level[rows]) for level in levels))
     return _Kind(processor, tuple(suts), metrics, rows, tolerance, compare_levels(own, tolerance))

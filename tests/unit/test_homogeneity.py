@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from calibration.context.facts import CLOCK
 from calibration.judge.drift import Analysis, DriftChange, Flips
 from calibration.judge.homogeneity import judge_homogeneity
 from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out, levels_of
-from calibration.judge.tolerances import Tolerances
+from calibration.judge.tolerances import FILE, Tolerances, read_tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
 from tests.unit.simulated_nights import Tails, trials
 
 LATENCY = "idle_latency.latency_ns"
+READS = "peak_injection_bandwidth.reads.bandwidth_mb_s"
 NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=number) for number in range(30))
 
 
@@ -40,6 +42,7 @@ def judged(
     unit: str = "ns",
     testbeds: Mapping[str, str] | None = None,
     bios: Mapping[str, Sequence[str]] | None = None,
+    tolerances: Tolerances | None = None,
 ) -> dict[tuple[str, str], NightVerdict]:
     """Return the verdicts by SUT and metric.
 
@@ -77,7 +80,7 @@ def judged(
             )
         }
     history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
-    found = list(judge_homogeneity(history, analyses, Tolerances()))
+    found = list(judge_homogeneity(history, analyses, tolerances or Tolerances()))
     assert {(verdict.check, verdict.night) for verdict in found} <= {("homogeneity", NIGHTS[-1])}
     return {(value.sut, value.metric): value for value in found}
 
@@ -111,6 +114,24 @@ def test_only_the_outlier_fails(suts: int) -> None:
     ]
     assert f"(Holm, {suts} tests, 1 %)" in verdict.reason
     assert "may be the outlier" not in verdict.reason
+
+
+@pytest.mark.parametrize(("low_percent", "preset", "outcome"), [
+    *((12, "intel_cluster", "fail"), (8, "intel_cluster", "pass")),
+    *((8, "superbench", "fail"), (3, "superbench", "pass"), (8, None, "fail")),
+])  # fmt: skip
+def test_peers_are_equal_within_the_preset_that_a_lab_names(
+    low_percent: int, preset: str | None, outcome: str, tmp_path: Path
+) -> None:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.write_text(f"- preset: {preset}\n" if preset else "")
+    tolerances = read_tolerances(tmp_path)
+    levels = {f"sut{number}": 100 - low_percent if number == 2 else 100 for number in range(4)}
+    figures = {(sut, READS): nights(level, seed=number) for number, (sut, level) in enumerate(levels.items())}
+    found = judged(figures, tolerances=tolerances)
+    assert {sut: found[sut, READS].outcome for sut in levels} == dict.fromkeys(levels, "pass") | {"sut2": outcome}
+    assert tolerances.fraction(READS) == 0.02, "its own nights keep their tolerance"
 
 
 def test_bounds_are_the_tolerance_as_ratios() -> None:
