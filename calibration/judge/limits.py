@@ -14,6 +14,10 @@ Outcome = Literal["fail", "unknown", "warn", "pass"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 
+EARLY: Final = 0.001
+"""Share of the time asked for that may be missing: each round ends with its last deadline or turn, up to a ms early."""
+
+
 class Judged(NamedTuple):
     """What a limit says of a metric, and why."""
 
@@ -40,7 +44,7 @@ def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observ
         return Judged(limit, "fail", f"expected {bounds(limit)}, {found} ({limit.reason})")
     soft = is_outside(metric.value, limit.soft_lower, limit.soft_upper)
     reason = f"expected {soft_bounds(limit) if soft else bounds(limit)}, {found} ({limit.reason})"
-    if limit.observed_s is not None and (observed_s is None or observed_s < limit.observed_s):
+    if limit.observed_s is not None and (observed_s is None or observed_s < limit.observed_s * (1 - EARLY)):
         so_far = "an unknown time" if observed_s is None else units.duration(observed_s)
         return Judged(limit, "unknown", f"{reason}, but in {so_far} of {units.exact_duration(limit.observed_s)}")
     if metric.interval is not None and any(is_outside(end, limit.lower, limit.upper) for end in metric.interval):

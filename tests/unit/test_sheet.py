@@ -124,7 +124,8 @@ def test_what_was_looked_for_too_briefly_is_unknown_and_a_failure_all_the_same(d
     assert found.reason.endswith("of 12 h")
     assert row(document, upper=1.0, observed_s=43200).outcome == "fail"
     assert found.looked is not None
-    assert row(document, upper=1e9, observed_s=found.looked.observed_s).outcome == "pass"
+    for share, outcome in ((1.0, "pass"), (1.0009, "pass"), (1.01, "unknown")):
+        assert row(document, upper=1e9, observed_s=share * found.looked.observed_s).outcome == outcome
 
 
 def test_runs_add_up(document: RunDocument) -> None:
