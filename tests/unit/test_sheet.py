@@ -2,6 +2,7 @@
 """The acceptance sheet: what its rows and its verdict are made of, and acceptance files as they are read."""
 
 import hashlib
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
 from calibration.judge.sheet import Looked, Row, Sheet, accepted, make_sheet
 from calibration.judge.waivers import Waiver, Waivers
-from calibration.profiles import profile_names
+from calibration.profiles import load_profile, profile_names
 from calibration.report.sheet import row_text, sheet_page
 from calibration.results.model import RunDocument
 from calibration.results.store import StoredRun
@@ -277,6 +278,29 @@ def test_each_file_is_whole(name: str) -> None:
     assert found.profile in profile_names()
     assert found.limits
     assert found.comparison
+    # Ratios to other programs are those of the benchmarks.
+    ratios = set(RATIO.findall(found.comparison))
+    assert ratios <= set(RATIO.findall(BENCHMARKS.read_text(encoding="utf-8")))
+    assert ratios or found.comparison.startswith("The same tracer of the kernel")
+
+
+LOOKS = {"wakeup": ("seconds", 1.0), "jitter": ("gap_s", 1.0), "firmware": ("seconds", 0.9)}
+"""The setting of each kind that is how long it looks in a round, and which share of it it sees."""
+
+BENCHMARKS = Path(__file__).parents[2] / "docs" / "development" / "benchmarks.rst"
+RATIO = re.compile(r"[\d.]+ \[[\d., ]+\]")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_profile_of_each_file_looks_for_as_long_as_its_limits_ask(name: str) -> None:
+    found = load_acceptance(name)
+    profile = load_profile(found.profile)
+    for limit in found.limits:
+        kind = limit.metric.partition(".")[0]
+        assert kind in profile.measurements
+        if limit.observed_s is not None:
+            setting, share = LOOKS[kind]
+            assert profile.rounds * getattr(profile.measurements[kind], setting) * share >= limit.observed_s
 
 
 @pytest.mark.parametrize(
