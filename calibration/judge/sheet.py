@@ -19,7 +19,7 @@ from calibration.judge.verdicts import Waived
 from calibration.judge.waivers import Waivers
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric, Observation
-from calibration.results.history import RunCheck
+from calibration.results.history import RunCheckName
 from calibration.results.model import Measurement, ProbeBuild, RunDocument, RunStatus
 from calibration.results.run_checks import run_checks
 from calibration.results.store import StoredRun
@@ -93,6 +93,14 @@ class SheetRun(Model):
     commands: tuple[str, ...]
 
 
+class SheetCheck(Model):
+    """A check of one of the runs on its own, with the texts that decided it."""
+
+    name: RunCheckName
+    outcome: Literal["pass", "fail", "no_reference"]
+    texts: tuple[str, ...]
+
+
 class Sheet(Model):
     """What an acceptance file asks for, and whether the ``runs`` of one SUT show it.
 
@@ -105,7 +113,7 @@ class Sheet(Model):
     sut: str
     acceptance: Acceptance
     rows: tuple[Row, ...]
-    checks: tuple[RunCheck, ...]
+    checks: tuple[SheetCheck, ...]
     machine: dict[str, str]
     harness_version: str
     probe: ProbeBuild | None
@@ -138,7 +146,7 @@ def make_sheet(stored: Sequence[StoredRun], acceptance: Acceptance, waivers: Wai
     newest = max(documents, key=lambda document: document.run.started_at)
     context = None if newest.context is None else newest.context.parsed
     rows = tuple(_rows(acceptance.limits, documents, kernel_kind(context), _covering(waivers, newest)))
-    checks = tuple(check for document in documents for check in run_checks(document))
+    checks = tuple(SheetCheck(**found._asdict()) for document in documents for found in run_checks(document))
     outcomes: list[Outcome] = [row.outcome for row in rows]
     outcomes += ["fail" for check in checks if check.outcome == "fail"]
     return Sheet(
