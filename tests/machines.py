@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -283,8 +284,10 @@ def _traced() -> dict[str, Any]:
 def _wakeups(document: dict[str, Any], step: Step) -> None:
     """Give each CPU a wake-up in each bucket that it can fill; what ran before, only the latest of all have."""
     wakes = round(float(options(step, "seconds")[0]) * 1e6 / int(options(step, "period-us")[0]))
-    late_ns = {"longest": 999 + wakes, "starts": list(range(1000, 1000 + wakes))}
-    late_ns |= {"widths": [1] * wakes, "counts": [1] * wakes}
+    late_ns = _late_ns(wakes)
+    asked = options(step, "loads")[0].split(",")
+    conditions = {condition["load"]: condition for condition in document["result"]["conditions"]}
+    document["result"]["conditions"] = [conditions[load] for load in asked]
     for condition in document["result"]["conditions"]:
         (recorded,) = condition["cpus"]
         silent = [{**wake, "ran": None} for wake in recorded["worst"]]
@@ -293,6 +296,19 @@ def _wakeups(document: dict[str, Any], step: Step) -> None:
             {**full, "cpu": cpu, "worst": silent if number else recorded["worst"]}
             for number, cpu in enumerate(step.cpus)
         ]
+
+
+def _late_ns(wakes: int) -> dict[str, Any]:
+    """Return *wakes* wake-ups late by 1 to 33 us in buckets of sutprobe: each has one, the first have the rest."""
+    buckets = [((64 + part) << shift, 1 << shift) for shift in range(4, 9) for part in range(64)][:wakes]
+    left = wakes - len(buckets)
+    counts = []
+    for place in range(len(buckets)):
+        more = left if place == len(buckets) - 1 else ceil(left / 16)
+        counts.append(1 + more)
+        left -= more
+    starts, widths = zip(*buckets, strict=True)
+    return {"longest": starts[-1], "starts": starts, "widths": widths, "counts": counts}
 
 
 def _firmware(document: dict[str, Any], step: Step) -> None:

@@ -3,6 +3,7 @@
  * that no value is further than 1.6 % from the ends of its bucket. Percentiles are not computed here: the buckets are printed. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,5 +41,6 @@ static inline void histogram_add(struct histogram *histogram, uint64_t value)
 /* The least value of a bucket, and how many values it has. */
 uint64_t histogram_from(size_t bucket);
 uint64_t histogram_width(size_t bucket);
-/* Writes the buckets that are not empty: `starts`, `widths` and `counts`, and the longest value, in the histogram's unit. */
-void histogram_write(struct json *json, const char *key, const struct histogram *histogram);
+/* Writes the buckets that are not empty: `starts`, `widths` and `counts`, and the longest value, in the histogram's unit. Without
+ * `exact`, common values are in 64 buckets to an octave too: of hundreds of CPUs each, buckets of one value make most of a document. */
+void histogram_write(struct json *json, const char *key, const struct histogram *histogram, bool exact);

@@ -14,6 +14,8 @@
 #define SLICE_MIN_S 0.1
 #define SLICE_COST 40.0
 #define SLICES_MAX 600u
+/* Of all CPUs together: 60 slices of 504, whose answer is then a third as long as with 600. The rounds of a long run add up. */
+#define SLICES_OF_ALL_MAX 30000u
 /* What the readings of all slices take at most: 128 of 1000 rows and 255 CPUs. */
 #define READINGS_BYTES (256u << 20)
 /* Rows of /proc/interrupts and /proc/softirqs that count something, of large servers; of more there are fewer readings. */
@@ -29,10 +31,18 @@ size_t jitter_readings_bytes(void)
 	return bytes < READINGS_BYTES ? bytes : READINGS_BYTES;
 }
 
+/* As many as are worth their place in the document. */
+static uint64_t slices_most(void)
+{
+	const uint64_t share = SLICES_OF_ALL_MAX / jitter.cpus.count;
+	return share > SLICES_MAX ? SLICES_MAX : share < SLICES_MIN ? SLICES_MIN : share;
+}
+
 uint64_t jitter_slices(void)
 {
-	return jitter_options.gap_s < SLICES_MAX * SLICE_MIN_S ? (uint64_t)(jitter_options.gap_s / SLICE_MIN_S) + 1
-	                                                       : SLICES_MAX;
+	const uint64_t most = slices_most();
+	return jitter_options.gap_s < (double)most * SLICE_MIN_S ? (uint64_t)(jitter_options.gap_s / SLICE_MIN_S) + 1
+	                                                         : most;
 }
 
 void jitter_continue_all(void)
@@ -169,7 +179,7 @@ static void watch_gaps(void)
 		readings_forget(&jitter.watch.readings);
 		readings_take(&jitter.watch.readings);
 	}
-	double most = (double)readings_room(&jitter.watch.readings, jitter_readings_bytes(), SLICES_MAX);
+	double most = (double)readings_room(&jitter.watch.readings, jitter_readings_bytes(), slices_most());
 	double slice = SLICE_COST * cost;
 	slice = slice > SLICE_MIN_S ? slice : SLICE_MIN_S;
 	slice = slice > seconds / most ? slice : seconds / most;

@@ -46,8 +46,8 @@ void single_loads_write(struct json *json, const char *key, const struct single_
 	if (!json_object_known(json, key, found))
 		return;
 	json_f64(json, "tick_ns", clock_ns(1));
-	histogram_write(json, "memory", &found->memory);
-	histogram_write(json, "reference", &found->reference);
+	histogram_write(json, "memory", &found->memory, true);
+	histogram_write(json, "reference", &found->reference, true);
 	json_u64(json, "involuntary_switches", found->counts.involuntary);
 	json_u64(json, "page_faults", found->counts.minor_faults + found->counts.major_faults);
 	json_object_end(json);

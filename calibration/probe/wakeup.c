@@ -33,8 +33,8 @@
 #define TIMER_SLACK_NS 1u
 /* Of the CPU time that the kernel allows real-time threads; used to this share, others may take the rest. */
 #define THROTTLE_SHARE 0.5
-/* In the document: of a CPU in a pass, most of it the three columns of a histogram of up to 1320 buckets. */
-#define NUMBERS_OF_VIEW 4000u
+/* In the document: of a CPU in a pass, most of it the three columns of a histogram, 64 buckets to an octave. */
+#define NUMBERS_OF_VIEW 2500u
 #define LOAD_CHOICES "none|memory|housekeeping"
 #define DMA_LATENCY "/dev/cpu_dma_latency"
 /* Readings of two clocks together, of which most have to wait for nothing. */
@@ -586,7 +586,7 @@ static void view_write(struct json *json, size_t number, const struct sleeper *s
 	json_u64_known(json, "min_ns", view->wakes > 0, view->min_ns);
 	json_f64(json, "busy", view->busy);
 	json_u64s(json, "above", view->above, THRESHOLDS);
-	histogram_write(json, "late_ns", &view->late_ns);
+	histogram_write(json, "late_ns", &view->late_ns, false);
 	worst_write(json, &work.passes[number], sleeper, view, least_ns);
 	json_object_end(json);
 }

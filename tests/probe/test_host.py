@@ -56,7 +56,7 @@ SABOTAGE: Final = {
     "memory": ("memory", "demand.c", "*bytes += cached;", "*bytes -= cached;"),
     "spread": ("chain", "chain.c", "(((uint64_t)hash * lines) >> 32)", "(((uint64_t)hash * lines / 2) >> 32)"),
     "buckets": ("histogram", "histogram.c", "% HISTOGRAM_PARTS) << ", "% HISTOGRAM_PARTS + 1) << "),
-    "written": ("histogram", "histogram.c", "if (histogram->counts[i])", "if (histogram->counts[i] > 1)"),
+    "written": ("histogram", "histogram.c", "if (count)", "if (count > 1)"),
     "singles": ("histogram", "single.c", "loads - done < BLOCK ? loads - done : BLOCK", "BLOCK"),
     "throttled": ("realtime", "realtime.c", "served(cpus->cpus[i]", "served(cpus->cpus[0]"),
     "files": ("text", "files.c", "\tclose(descriptor);\n", ""),

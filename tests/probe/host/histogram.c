@@ -54,9 +54,16 @@ static bool case_written(struct error *error)
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		histogram_add(&histogram, values[i]);
 	struct json json = {0};
-	histogram_write(&json, NULL, &histogram);
+	histogram_write(&json, NULL, &histogram, true);
 	bool as_known = json.text && !strcmp(json.text, "{\"longest\":1000000,\"starts\":[0,7,2047,2048,2080,2112,999424],"
 	                                                "\"widths\":[1,1,1,32,32,32,8192],\"counts\":[1,2,1,1,1,1,1]}");
+	json_free(&json);
+	EXPECT(as_known);
+	histogram_add(&histogram, 2033);
+	json = (struct json){0};
+	histogram_write(&json, NULL, &histogram, false);
+	as_known = json.text && !strcmp(json.text, "{\"longest\":1000000,\"starts\":[0,7,2032,2048,2080,2112,999424],"
+	                                           "\"widths\":[1,1,16,32,32,32,8192],\"counts\":[1,2,2,1,1,1,1]}");
 	json_free(&json);
 	EXPECT(as_known);
 	return true;
