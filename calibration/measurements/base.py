@@ -262,6 +262,8 @@ class Declaration(ABC, Generic[S, V]):
     column."""
     once: ClassVar[bool] = False
     """Measured once, after the rounds: a search, or a load over time that rounds would cut."""
+    longest: ClassVar[tuple[str, tuple[str, ...]] | None] = None
+    """What is said of it while a run is watched: a name, and where the result has the longest time of each CPU."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 

@@ -119,6 +119,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
 
     title = "Firmware"
     question = "What takes a CPU that no setting of the operating system explains?"
+    longest = ("firmware", ("cpus", "*", "gaps", "longest", "0", "length_ns"))
     metric_rows = (
         latency(
             "firmware.max_gap_ns",

@@ -279,6 +279,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     title = "Core jitter"
     question = "How much does the operating system disturb a CPU?"
+    longest = ("gap", ("cpus", "*", "gaps", "max_ns"))
     main_chart_rank = 30
     metric_rows = (
         *(row for condition, under in CONDITIONS.items() for row in _rows(condition, under)),

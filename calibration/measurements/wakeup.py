@@ -93,7 +93,7 @@ class Wake(Model):
 
 
 class WakeupCpu(CpuView):
-    """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 2 µs, and buckets 1.6 % wide beyond.
+    """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 128 ns, and buckets 1.6 % wide beyond.
 
     Without ``cpu_verified`` they are in no value.
     ``missed`` deadlines passed before the thread ran for an earlier one; they are not among the ``wakes``. ``above``
@@ -372,6 +372,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
 
     title = "Wake-up latency"
     question = "How late does a thread run after its timer expired?"
+    longest = ("wake-up", ("conditions", "*", "cpus", "*", "late_ns", "longest"))
     metric_rows = tuple(
         latency(f"wakeup.{states}.{name}", meaning, "wakeup", tolerance=DISTURBED, depends=INTERRUPTED, record=record)
         for states, name, meaning, record in (

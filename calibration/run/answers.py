@@ -39,6 +39,7 @@ from calibration.run.records import (
     record_mlc_command,
     records,
 )
+from calibration.run.worst import Worst
 from calibration.sutprobe.document import Surroundings
 
 DOCUMENT_LEVELS: Final = 32
@@ -182,11 +183,14 @@ class RecordReader:
         self.commands = {command.command: command for command in start_of(directory).plan.mlc}
         self.source_sha256: str | None = None
         self.mlc: MlcProgram | None = None
+        self.worst = Worst()
         for record in records(directory):
             if isinstance(record, ProbeRecord):
                 self.source_sha256 = record.probe.source_sha256
             elif isinstance(record, MlcProgramRecord):
                 self.mlc = record.program
+            elif isinstance(record, StepRecord) and record.outcome == "ok":
+                self.worst.take(record.step, record.document)
         self.skip = session_answers(directory, session)
         # Two more for the switched prefetchers of each step in each round, and those of the end.
         commands = len(self.commands) + sum(step.rounds + step.more_rounds for step in self.steps.values())
@@ -293,12 +297,16 @@ class RecordReader:
         )
         if self.round and self.round[0] != number:
             self._say_round()
+        if outcome == "ok":
+            self.worst.take(step, document)
         if number is not None:
             self.round = self.round or (number, step.rounds, [])
             self.round[2].append(outcome)
         where = "" if number is None else f", round {number} of {step.rounds}"
         if reason or number is None:
             self.say(f"{step.title}{where}: {reason or 'measured'}", outcome)
+        if self.round and len(self.round[2]) == sum(1 < other.rounds >= self.round[0] for other in self.steps.values()):
+            self._say_round()  # the first answer of the next may come half an hour later
 
     def _say_round(self) -> None:
         """Say how many steps of the last round were measured."""
@@ -307,7 +315,8 @@ class RecordReader:
             good = outcomes.count("ok")
             where = f"of {rounds}" if number <= rounds else f"beyond the planned {rounds}"
             outcome: Outcome = "ok" if good == len(outcomes) else "failed"
-            self.say(f"round {number} {where}: {good} of {len(outcomes)} steps measured", outcome)
+            worst = str(self.worst) and f"; worst so far: {self.worst}"
+            self.say(f"round {number} {where}: {good} of {len(outcomes)} steps measured{worst}", outcome)
         self.round = None
 
     def _take_checker(self, answer: Mapping[str, Any], known: dict[str, Any]) -> None:
