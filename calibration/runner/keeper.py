@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that keeps a SUT right: it holds the lock, waits for the worker, and restores whatever ended it.
 
-After that it keeps the results until they are collected, or for the time that the run asked for.
+After that it keeps the results until they are collected, or for the time that the run asked for, or took if that is
+longer: who comes back to a run of a day does so hours after its end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import time
 
 from calibration.runner import journal, lock, processes, settings
-from calibration.runner.directory import ANSWER, MESSAGE_BYTES, Directory, last_line
+from calibration.runner.directory import ANSWER, MESSAGE_BYTES, PLAN, Directory, last_line
 from calibration.runner.files import Refused
 from calibration.runner.worker import Worker, keep_off_measured_cpus
 
@@ -37,11 +38,13 @@ def keep(path):
             directory.write(ANSWER, json.dumps(error.answer()))
             return
         control = directory.listen()
+        began = time.monotonic()
         work(directory, machine, held, control)
         directory.restore(machine, "run")
         directory.release()
         held.close()  # the SUT is free
-        if wait(directory, control) and journal.is_empty(directory.descriptor):
+        took_s = time.monotonic() - began if directory.has(PLAN) else 0.0
+        if wait(control, max(directory.job["keep_s"], took_s)) and journal.is_empty(directory.descriptor):
             # NFS keeps what is open: the socket, and the log, which is standard error.
             control.close()
             os.dup2(0, 2)
@@ -89,10 +92,10 @@ def end(child):
         os.kill(child, signal.SIGTERM)
 
 
-def wait(directory, control):
-    """Wait until the results were collected or are no longer kept, and return True; False at a signal to end."""
+def wait(control, keep_s):
+    """Wait until the results were collected, or for *keep_s*, and return True; False at a signal to end."""
     loop = processes.Loop()
-    until = time.monotonic() + directory.job["keep_s"]
+    until = time.monotonic() + keep_s
     removed = []
 
     def accept():

@@ -121,6 +121,15 @@ def test_results_that_nobody_collects_are_removed(sut: Sut) -> None:
     wait_until(lambda: sut.left() == [])
 
 
+def test_results_of_a_long_run_are_kept_as_long_as_it_took(sut: Sut) -> None:
+    sut.modules = changed(sut.modules, "keeper", "time.monotonic() - began", "3600.0")
+    run = sut.start(keep_s=0.0).begin(step("one"))
+    assert run.follow()[0] == "ended"
+    assert sut.left() != []
+    run.remove()
+    wait_until(lambda: sut.left() == [])
+
+
 def test_a_run_without_a_plan_gives_the_sut_back(sut: Sut) -> None:
     before = sut.settings()
     sut.start(wait_s=0.5, keep_s=0.0, settings=EVERYTHING)
