@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeVar
 
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from calibration.base.errors import InputError
@@ -165,6 +166,11 @@ class Result(Model):
     """Base of the results of the subcommands."""
 
     @classmethod
+    def of_rounds(cls, parts: Sequence[Part]) -> Self:
+        """Return the results of *parts*, which have one each, as one. Raises like ``merged``."""
+        return cls.merged([(part, validated(part.result or b"", cls)) for part in parts])
+
+    @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one. Raises ``InputError`` for kinds that are measured once."""
         if len(rounds) > 1:
@@ -222,12 +228,16 @@ def read_result(document: ProbeDocument, model: type[Read]) -> Read:
         raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")
     try:
         if not document.parts:
-            return _validated(document.results[0], model)
-        return model.merged([(part, _validated(part.result, model)) for part in document.parts if part.result])
+            return validated(document.results[0], model)
+        return model.of_rounds([part for part in document.parts if part.result])
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"result of sutprobe {document.subcommand} not in its schema: {reason}") from error
 
 
-def _validated(result: bytes, model: type[Read]) -> Read:
+Validated = TypeVar("Validated", bound=BaseModel)
+
+
+def validated(result: bytes, model: type[Validated]) -> Validated:
+    """Return a *result*, or a part of one, as *model*. Raises ``ValueError``."""
     return model.model_validate_json(_bounded(result))  # non-finite numbers fail here

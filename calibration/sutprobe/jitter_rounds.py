@@ -11,11 +11,14 @@ from math import isclose
 from statistics import median
 from typing import Any, Final, Self
 
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped, of_known
 from calibration.base.model import Model
 from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
-from calibration.sutprobe.document import Part, Result
+from calibration.sutprobe.document import Part, Result, validated
 from calibration.sutprobe.jitter import (
     GapBin,
     GapRate,
@@ -55,6 +58,23 @@ class JitterResult(Result):
     cpus: tuple[JitterCpu, ...]
 
     @classmethod
+    def of_rounds(cls, parts: Sequence[Part]) -> Self:
+        """Return the results of *parts* as one, CPU by CPU: all views of a long run together take gigabytes."""
+        pieces: dict[str, list[tuple[int, bytes]]] = {}
+        rounds = []
+        for part in parts:
+            whole = validated(part.result or b"", _Unread)
+            for cpu in whole.cpus:
+                pieces.setdefault(str(cpu.get("cpu")), []).append((part.round, _json(cpu)))
+            rounds.append((part, validated(_json({**(whole.model_extra or {}), "cpus": ()}), cls)))
+        cpus = [
+            _cpu([_in_round(validated(piece, JitterCpu), number) for number, piece in found])
+            for found in pieces.values()
+        ]
+        cpus.sort(key=lambda cpu: cpu.cpu)
+        return cls.merged(rounds).model_copy(update={"cpus": tuple(cpus)})
+
+    @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds*, in order of time, as one.
 
@@ -68,6 +88,18 @@ class JitterResult(Result):
                 "cpus": tuple(_cpu(found[number]) for number in sorted(found)),
             }
         )
+
+
+class _Unread(BaseModel):
+    """The result of a round, whose CPUs are not read yet."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    cpus: list[dict[str, Any]]
+
+
+def _json(part: dict[str, Any]) -> bytes:
+    return to_json(part, inf_nan_mode="constants")  # to be refused when it is read
 
 
 def _in_round(cpu: JitterCpu, number: int) -> JitterCpu:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of ``sutprobe jitter`` become one result: nothing is lost, doubled or made smaller than it was."""
 
+import copy
 import json
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import InputError
-from calibration.sutprobe.document import Part, ProbeError
+from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, read_document, read_result
 from calibration.sutprobe.jitter import GapBin, GapRate, GapView, JitterCpu, LongGap, Period, TimeQuantile
 from calibration.sutprobe.jitter_rounds import LONGEST, JitterResult
 from calibration.sutprobe.placement import Interference
+from tests.recorded import read
 
 RECORDED = JitterResult.model_validate_json(
     json.dumps(
@@ -356,3 +358,20 @@ def test_intervals_are_numbered_with_their_extremes_so_far() -> None:
     assert whole.blind_fraction == pytest.approx(0.5 * share + PMA.blind_fraction * (1 - share))
     with pytest.raises(InputError, match=r"different clocks: 2\.44542e\+09 Hz, 1e\+09 Hz"):
         merged([pma_round([0]), pma_round([1], tick_hz=1e9)])
+
+
+@pytest.mark.parametrize("wrong", [{"cpu": "one"}, {"cpu": None}, {"cpu": [1]}, {"pma": 7}, {"more": 1}])
+def test_rounds_read_cpu_by_cpu_are_those_read_at_once(wrong: dict[str, Any]) -> None:
+    raw = read("jitter")
+    one, two = (copy.deepcopy(raw) for _ in range(2))
+    (cpu,) = raw["result"]["cpus"]
+    one["result"]["cpus"] = [{**cpu, "cpu": 10}, {**cpu, "cpu": 2}]
+    two["result"] |= {"cpus": [{**cpu, "cpu": 10}], "forks_per_s": 5.0}
+    documents = [read_document(document) for document in (one, two)]
+    found = read_result(ProbeDocument.merged([(1, documents[0], None), (2, documents[1], None)]), JitterResult)
+    rounds = [read_result(document, JitterResult) for document in documents]
+    assert found == merged(rounds)
+    assert [item.cpu for item in found.cpus] == [2, 10]
+    two["result"]["cpus"] = [{**cpu, **wrong}]
+    with pytest.raises(InputError, match="not in its schema"):
+        read_result(ProbeDocument.merged([(1, documents[0], None), (2, read_document(two), None)]), JitterResult)
