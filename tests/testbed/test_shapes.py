@@ -44,8 +44,9 @@ ODDITIES: dict[str, Callable[[Context], bool]] = {
 
 
 def test_every_shape_is_tried_here() -> None:
-    # test_devices.py, test_many_cpus.py, test_audit.py, test_nodes.py
+    # test_devices.py, test_many_cpus.py, test_audit.py, test_nodes.py, test_states.py
     elsewhere = {"devices", "many-cpus", "configured", "misconfigured", "hmat"}
+    elsewhere |= {"tuned-realtime", "tuned-cpu-partitioning"}
     assert set(ODDITIES) | elsewhere == {name for name, shape in shapes().items() if shape.architecture == "x86_64"}
 
 
