@@ -408,13 +408,11 @@ def expected_state() -> Iterator[str]:
 
 def expected_states() -> Iterator[str]:
     """Yield the expected states that come with calibration, with their sources."""
-    rows = []
-    for name in state_names():
-        state = read_state(name)
-        source = state.source
-        rows.append(
-            (f"``{name}``", state.title, f"`{source.document} <{source.url}>`__, {source.date}" if source else "")
-        )
+    rows = (
+        (f"``{name}``", _shown(f"{state.title}"), f"`{_shown(source.document)} <{source.url}>`__, {source.date}")
+        for name in state_names()
+        if (source := (state := read_state(name)).source)
+    )
     yield from _table(("Name", "State", "Source, and when it was read"), rows)
 
 

@@ -3,9 +3,9 @@
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from calibration.acceptance.limits import Limit, read_limits
 from calibration.base.errors import InputError
@@ -13,26 +13,10 @@ from calibration.base.files import read_given
 from calibration.base.model import Model, fault_of
 from calibration.base.names import pick
 from calibration.base.parsers import YAML_BYTES, YamlError, read_yaml
-from calibration.base.text import visible
+from calibration.base.sources import Line, Source
 
 PRESETS: Final = Path(__file__).with_name("presets")
 """The files that come with the harness."""
-
-
-def _line(text: str) -> str:
-    return visible(" ".join(text.split()))
-
-
-Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_line)]
-"""Text that a file may fold; on one line."""
-
-
-class Source(Model):
-    """The document that states the limits, where it is, and when it was published or read."""
-
-    document: Line
-    url: Line
-    date: Annotated[Line, BeforeValidator(str)]
 
 
 class Acceptance(Model):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expected states, read from files: those of a lab, and those that others publish, which come with calibration."""
 
-from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -13,24 +12,17 @@ from calibration.base.files import read_regular
 from calibration.base.model import Model, fault_of
 from calibration.base.names import pick
 from calibration.base.parsers import WRITTEN, read_yaml
+from calibration.base.sources import Line, Source
 
 MAX_STATE_BYTES: Final = 1 << 20
 """Largest file of an expected state."""
-
-
-class Source(Model):
-    """Where a state is from: the document with its version, its address, and the day on which it was read."""
-
-    document: str
-    url: str
-    date: date
 
 
 class ExpectedState(Model):
     """The settings that a machine must have; a file need not say its title and source."""
 
     items: tuple[Item, ...]
-    title: str = ""
+    title: Line | None = None
     source: Source | None = None
 
 
