@@ -97,7 +97,11 @@ RUNNING: dict[str, tuple[str, str, set[str]]] = {
         f"echo performance > {CPU}/cpufreq/policy2/scaling_governor",
         {"governor"},
     ),
-    "turbo": (f"echo 0 > {CPU}/cpufreq/boost", f"echo 1 > {CPU}/cpufreq/boost", {"turbo"}),
+    "turbo": (
+        f"echo 0 > {CPU}/cpufreq/boost",
+        f"echo 1 > {CPU}/cpufreq/boost",
+        {"turbo", f"sysfs.{CPU}/cpufreq/boost"},
+    ),
     "idle states": (
         f"echo 0 > {CPU}/cpu1/cpuidle/state2/disable",
         f"echo 1 > {CPU}/cpu1/cpuidle/state2/disable",
@@ -179,7 +183,8 @@ def test_smt_that_is_switched_off_is_found(sut: Sut, right: dict[str, Any]) -> N
         sut.read(f"echo on > {CPU}/smt/control")
     # Interrupts leave the CPUs that go, and the files of those that stay are laid over.
     assert found.pop("smt") == "off"
-    assert found.keys() <= {"interrupts.on_isolated_cpus", "isolated_cpus"}, found
+    gone = {"interrupts.on_isolated_cpus", "isolated_cpus", "housekeeping.cpus", "housekeeping.from_cpu_0"}
+    assert found.keys() <= gone, found
 
 
 def test_a_sut_that_is_booted_otherwise_is_found(testbed: Testbed, right: dict[str, Any], scenario: Scenario) -> None:
@@ -190,6 +195,7 @@ def test_a_sut_that_is_booted_otherwise_is_found(testbed: Testbed, right: dict[s
     assert found.pop("governor") == "no frequency scaling"
     assert found.pop("deepest_idle_state") == "no idle states (driver none)"
     assert found.pop("turbo") == "no switch for turbo"
+    assert found.pop(f"sysfs.{CPU}/cpufreq/boost") == "no such file"
     assert "isolcpus=3: found isolcpus=1-2" in found["kernel_arguments"]
     assert found["isolated_cpus"] == "1-2, 3 not isolated, 1-2 isolated unexpectedly"
     assert found["nohz_full"] == "2, 3 not in nohz_full, 2 in nohz_full unexpectedly"
@@ -199,7 +205,9 @@ def test_a_sut_that_is_booted_otherwise_is_found(testbed: Testbed, right: dict[s
     assert found["memory.mt_s"].startswith("2400")
     assert found[f"nics.{NIC} node"] == "0"
     assert found["mitigations.spectre_v2"].startswith("Mitigation")
-    others = {"interrupts.on_isolated_cpus", "kernel_arguments"}
+    others = {"interrupts.on_isolated_cpus", "kernel_arguments"}  # and what depends on which CPUs are isolated
+    others |= {name for name in found if name.startswith("housekeeping.") or "/workqueue/" in name}
+    others.add("sysfs./sys/module/kvm/parameters/nx_huge_pages")  # a mitigation
     assert {name for name in found if not name.startswith("mitigations.")} <= BOOTED | others, found
     assert found.keys() >= BOOTED
     scenario(
