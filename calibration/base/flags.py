@@ -363,6 +363,13 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             "Counted like those that were corrected.",
             finding=True,
         ),
+        _warn(
+            "BMC_EVENTS",
+            "The BMC logged events during the run: of fans, power, temperatures, memory or the chassis.",
+            "Read them with ``ipmitool sel elist``; the reason has their kinds.",
+            "Looked for with ``context_bmc_ok`` only, among the newest 64 events.",
+            finding=True,
+        ),
         _info(
             "COUNTERS_SAMPLED_LESS",
             "Counters that take long to read were not read around every measurement.",

@@ -139,7 +139,7 @@ def _kernel_build(context: Context) -> str | None:
 
 
 def _logged_kinds(context: Context) -> str | None:
-    return None if context.kernel.log is None else "; ".join(sorted(context.kernel.log.errors)) or NONE
+    return None if context.kernel.log is None else _listed(context.kernel.log.errors)
 
 
 def _logged(context: Context) -> str | None:
@@ -153,6 +153,22 @@ def _logged(context: Context) -> str | None:
     )
     start = f"; before {log.first_s:.0f} s after boot unknown" if log.first and log.first_s is not None else ""
     return f"{', '.join(texts)}{start}"
+
+
+def _bmc_firmware(context: Context) -> str:
+    return NONE if context.bmc is None else context.bmc.firmware or NOT_KNOWN
+
+
+def _bmc_alarms(context: Context) -> str:
+    return NONE if context.bmc is None else _listed(context.bmc.alarms)
+
+
+def _bmc_events(context: Context) -> str:
+    return NONE if context.bmc is None else _listed(context.bmc.events)
+
+
+def _listed(found: Iterable[str] | None) -> str:
+    return NOT_KNOWN if found is None else "; ".join(sorted(found)) or NONE
 
 
 def _command_line(context: Context) -> str | None:
@@ -567,6 +583,7 @@ _BIOS: Final = _effect(6, "memory timing, power limits, prefetchers, clusters of
 _KERNEL: Final = _effect(6, "scheduler, placement of pages, drivers of clock and idle states")
 _BUILT: Final = _effect(6, "preemption, ticks, isolation, hardening and debugging are built in")
 _LOGGED: Final = _effect(5, "the kernel handled errors, which interrupt cores and slow links, memory and clocks")
+_BMC: Final = _effect(6, "fans, power limits and interruptions by the firmware")
 _TUNED: Final = _effect(6, "sets clocks, idle states, pages and scheduler")
 _PARAMETERS: Final = (
     *_effect(5, "isolation, ticks, idle states and mitigations", "clock", "time"),
@@ -655,6 +672,9 @@ FACTS: Final = (
     Fact("real-time throttling", _real_time, None),
     Fact("NMI watchdog", lambda context: _switch(context.kernel.nmi_watchdog), None),
     Fact("errors in the kernel log", _logged_kinds, set_of(";"), "never", effects=_LOGGED),
+    Fact("BMC firmware", _bmc_firmware, shown="found", label="BMC firmware", effects=_BMC),
+    Fact("BMC sensors beyond a threshold", _bmc_alarms, None, "found", "BMC sensors beyond a threshold"),
+    Fact("BMC events", _bmc_events, set_of(";"), "found", "Newest BMC events", effects=_LOGGED),
     Fact("messages of errors in the kernel log", _logged, None, "found"),
     Fact("load average", _load, None),
     Fact("network devices", lambda context: _devices(context, "network"), set_of(";"), "never", effects=_DEVICES),

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, PositiveInt
 
 from calibration.base.model import Model
 
 Number = TypeVar("Number", int, float)
+
+Printable = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,200}$")]
+"""Text that a SUT made of others."""
 
 
 class PciLink(Model):
@@ -221,3 +226,15 @@ class Tuned(Model):
     met: int
     differing: tuple[TunedSetting, ...]
     unchecked: tuple[str, ...]
+
+
+class Bmc(Model):
+    """What the BMC says, by ipmitool.
+
+    ``alarms`` are the sensors beyond a threshold, with value and state; ``events`` the kinds of the newest events of
+    its log, with their number. None what could not be read.
+    """
+
+    firmware: Printable | None
+    alarms: Annotated[tuple[Printable, ...], Field(max_length=64)] | None
+    events: Annotated[dict[Printable, PositiveInt], Field(max_length=64)] | None

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from calibration.base.model import fault_of
 from calibration.base.text import visible
+from calibration.context.hardware import Bmc
 from calibration.context.model import Kernel, KernelBuild, KernelLog
 from calibration.context.tree import CAPTURE, Tree, count, integer
 
-M = TypeVar("M", KernelBuild, KernelLog)
+M = TypeVar("M", KernelBuild, KernelLog, Bmc)
 
 
 def _load_average(text: str) -> tuple[float, float, float]:
@@ -56,8 +57,8 @@ def read_kernel(tree: Tree, version: str | None, content: Mapping[str, Any]) -> 
         preemption=_preemption(tree, version),
         stat_interval_s=tree.parse("/proc/sys/vm/stat_interval", count),
         real_time=_real_time(tree, version),
-        build=_told(tree, content, "kernel_build", KernelBuild),
-        log=_told(tree, content, "kernel_log", KernelLog),
+        build=told(tree, content, "kernel_build", KernelBuild),
+        log=told(tree, content, "kernel_log", KernelLog),
         resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
     )
 
@@ -71,8 +72,8 @@ _PREEMPTIBLE: Final = (
 """What the words of a kernel's version say; without any it is voluntary or none."""
 
 
-def _told(tree: Tree, content: Mapping[str, Any], key: str, model: type[M]) -> M | None:
-    """Return what the runner made of a text of the kernel; None if it could not read it."""
+def told(tree: Tree, content: Mapping[str, Any], key: str, model: type[M]) -> M | None:
+    """Return what the runner made of texts that it did not copy; None if it could not read them."""
     if content.get(key) is None:
         return None
     try:

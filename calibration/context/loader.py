@@ -25,6 +25,7 @@ from calibration.context.errors import ContextError
 from calibration.context.event_sources import read_event_sources
 from calibration.context.firmware import read_firmware
 from calibration.context.frequency import read_frequency, read_idle, read_throttling
+from calibration.context.hardware import Bmc
 from calibration.context.isolation import (
     MAX_STATUS_BYTES,
     parse_status,
@@ -32,7 +33,7 @@ from calibration.context.isolation import (
     status_allowed,
     status_capabilities,
 )
-from calibration.context.kernel import read_kernel
+from calibration.context.kernel import read_kernel, told
 from calibration.context.memory import (
     cpu_only_nodes,
     memory_only_nodes,
@@ -367,6 +368,7 @@ def describe(tree: Tree) -> Context:
         "cxl": read_cxl(tree),
         "interleaving": read_interleaving(tree),
         "resctrl": read_resctrl(tree, vendor),
+        "bmc": told(tree, content, "bmc", Bmc),
         "tuned": read_tuned(tree, capture, cpus, cmdline, frequency),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)

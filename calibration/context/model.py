@@ -13,10 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from calibration.base import units
 from calibration.base.cpulists import format_cpulist
 from calibration.base.model import Model
-from calibration.context.hardware import Cxl, Device, Interleaving, RatedAccess, Resctrl, Tuned
-
-Printable = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,120}$")]
-"""Text that a SUT made of others."""
+from calibration.context.hardware import Bmc, Cxl, Device, Interleaving, Printable, RatedAccess, Resctrl, Tuned
 
 SWITCH: Final = {True: "on", False: "off"}
 
@@ -723,7 +720,7 @@ class Context(Model):
     """Everything known about a machine.
 
     ``event_sources`` and ``devices`` are None if they were not captured. ``cxl``, ``interleaving``, ``resctrl`` and
-    ``tuned`` are None on machines without.
+    ``tuned`` are None on machines without, ``bmc`` without consent too.
     """
 
     capture: Capture
@@ -755,6 +752,7 @@ class Context(Model):
     interleaving: Interleaving | None
     resctrl: Resctrl | None
     tuned: Tuned | None
+    bmc: Bmc | None = None
 
     @property
     def usable_cpus(self) -> frozenset[int]:

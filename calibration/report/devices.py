@@ -69,6 +69,7 @@ COUNTED: Final[dict[str, tuple[CounterKind, ...]]] = {
     "memory errors": ("memory_corrected", "memory_uncorrected"),
     "PCIe errors": ("link_corrected", "link_nonfatal", "link_fatal"),
     "throttling": THROTTLE_KINDS,
+    "BMC events": ("bmc_events",),
 }
 
 
@@ -111,6 +112,8 @@ def _counted(healths: Sequence[Health]) -> Iterator[str]:
             yield f"{what}: unknown, a counter was reset or disappeared"
         elif any(counted.read for counted in found):
             yield f"no {what}"
+        elif what == "BMC events":
+            yield from ["unknown whether there were BMC events"] * bool(found)
         else:
             yield f"{what} are not counted by this machine" if what != "throttling" else f"{what} is not counted"
 

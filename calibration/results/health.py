@@ -24,6 +24,7 @@ CounterKind = Literal[
     "numa_hint_faults",
     "numa_pages_migrated",
     "isolated_interrupts",
+    "bmc_events",
 ]
 
 THROTTLE_KINDS: Final[tuple[CounterKind, ...]] = ("core_throttled", "package_throttled")
@@ -61,7 +62,7 @@ class Counted(Model):
     A memory controller and its modules count separately, as ``mc0`` and ``mc0 dimm1 (label)``: the controller's count
     includes those of its modules. Throttling is counted for each CPU, and named by its number; NUMA balancing
     (``numa_hint_faults``, ``numa_pages_migrated``) for the machine; ``isolated_interrupts`` are those of devices on
-    isolated CPUs, by the interrupt's number.
+    isolated CPUs, by the interrupt's number; ``bmc_events`` those new in the BMC's log, by what they say.
     """
 
     kind: CounterKind
@@ -197,6 +198,7 @@ RULES: Final[dict[CounterKind, str]] = {
     "link_fatal": "ERRORS_UNCORRECTED",
     "core_throttled": "THROTTLED",
     "package_throttled": "THROTTLED",
+    "bmc_events": "BMC_EVENTS",
 }
 """Which counters raise which flag."""
 
@@ -206,6 +208,7 @@ WORDS: Final[dict[CounterKind, str]] = {
     "link_corrected": "corrected PCIe error",
     "link_nonfatal": "uncorrected PCIe error",
     "link_fatal": "fatal PCIe error",
+    "bmc_events": "BMC event",
 }
 
 

@@ -143,7 +143,7 @@ class Request:
     ``settings`` are those to change, with consent.
 
     ``asked`` are patterns of files to capture beside the usual ones, ``serials_ok`` is the consent to capture serial
-    numbers.
+    numbers, ``bmc_ok`` that to ask the BMC.
     ``keep_s`` is how long the SUT keeps results that nobody collects, ``grace_s`` the time beyond its own deadline
     after which a step is ended, ``reconnect_s`` how long a lost SUT is waited for, ``progress_s`` the shortest time
     between two looks at it.
@@ -163,6 +163,7 @@ class Request:
     checks: tuple[Check, ...] = ()
     asked: tuple[str, ...] = ()
     serials_ok: bool = False
+    bmc_ok: bool = False
     checker: Path | None = None
     checker_timeout_s: float = 600.0
     mlc: Mlc | None = None
@@ -193,6 +194,7 @@ class Request:
             "prefetchers_ok": self.prefetchers_ok,
             "asked": list(self.asked),
             "serials_ok": self.serials_ok,
+            "bmc_ok": self.bmc_ok,
             "keep_s": self.keep_s,
             "wait_s": WAIT_S,
         }

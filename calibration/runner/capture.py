@@ -609,10 +609,13 @@ def namespaces():
     return found
 
 
-def describe(collector, uname_a, started, load):
+def describe(collector, uname_a, started, load, bmc=None):
     """Return the contents of capture.json."""
     uname = os.uname()
     told = {"kernel_build": kernel.build(collector), "kernel_log": kernel.log(collector)}
+    if bmc is not None:
+        told["bmc"] = bmc.look()
+        collector.unreadable.update(bmc.reasons)
     try:
         affinity = format_ranges(os.sched_getaffinity(0))
     except (AttributeError, OSError):
@@ -673,18 +676,18 @@ def pack(files, description, started, links=None):
     return packed.getvalue()
 
 
-def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep, patterns=(), *, serials=False):
+def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep, patterns=(), *, serials=False, bmc=None):
     """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}.
 
     *patterns* are the files to capture beside the usual ones (``asked``), *serials* is the consent to read the serial
-    numbers.
+    numbers, *bmc* the :class:`~calibration.runner.bmc.Bmc` to ask, if the operator agreed.
 
     The load is measured last, when the load of logging in and reading is over.
     """
     started = clock()
     collector = collect(root, clock, patterns, serials=serials)
     load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
-    description = describe(collector, uname_a, started, load)
+    description = describe(collector, uname_a, started, load, bmc)
     archive = pack(dict(collector.files, **load.files), description, started, collector.links)
     return {
         "archive": base64.b64encode(archive).decode("ascii"),

@@ -31,6 +31,7 @@ THROTTLE_KINDS = (
     ("package_throttled", "package_throttle_count"),
 )
 INTERRUPT_KIND = "isolated_interrupts"
+BMC_KIND = "bmc_events"  # only with the operator's consent
 BALANCING_KINDS = ("numa_hint_faults", "numa_pages_migrated")  # rows of /proc/vmstat
 KINDS = (*(row[0] for row in (*EDAC_KINDS, *AER_KINDS, *THROTTLE_KINDS)), *BALANCING_KINDS, INTERRUPT_KIND)
 
@@ -200,15 +201,16 @@ class Energy:
 
 
 class Health:
-    """What the machine counted since this was created."""
+    """What the machine counted since this was created, and its *bmc*, if the operator agreed, since its last look."""
 
-    def __init__(self, machine):
+    def __init__(self, machine, bmc=None):
         self.machine = machine
+        self.bmc = bmc
         self.energy = Energy(machine)
         reader = Reader(machine)
         self.isolated = isolated_cpus(reader.collector)
         self.counters = counters(reader, self.isolated)
-        self.temperatures_c = temperatures_c(reader)
+        self.temperatures_c = {**temperatures_c(reader), **({} if bmc is None else bmc.temperatures_c)}
         self.began = time.monotonic()
 
     def since(self):
@@ -220,6 +222,13 @@ class Health:
         known = self.counters[INTERRUPT_KIND]
         if 0 < len(known) < MAX_INTERRUPTS:  # an interrupt that has not come may have no row: Linux 7.3
             self.counters[INTERRUPT_KIND] = {**dict.fromkeys(after[INTERRUPT_KIND], 0), **known}
+        unreadable = dict(sorted(reader.collector.unreadable.items())[:20])
+        if self.bmc is not None:
+            events = self.bmc.since()
+            after[BMC_KIND] = {} if events is None else {"log": 0, **events}
+            self.counters[BMC_KIND] = dict.fromkeys(after[BMC_KIND], 0)
+            after_c = {**after_c, **self.bmc.temperatures_c}
+            unreadable.update(self.bmc.reasons)
         return {
             "elapsed_s": elapsed_s,
             "counters": {
@@ -236,5 +245,5 @@ class Health:
             },
             "temperatures_c": {name: [before, after_c.get(name)] for name, before in self.temperatures_c.items()},
             "energy": energy,
-            "unreadable": dict(sorted(reader.collector.unreadable.items())[:20]),
+            "unreadable": unreadable,
         }

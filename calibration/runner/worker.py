@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from calibration.runner import capture, files, journal, lock, processes, settings
+from calibration.runner.bmc import Bmc
 from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, PROGRAM, SIGN, STEP_BYTES, uptime_s
 from calibration.runner.files import Refused
 from calibration.runner.health import Health
@@ -67,6 +68,7 @@ class Worker:
         self.mark = None
         self.refused = None  # why the prefetchers are not switched off
         self.stuck = None  # why they are not all on again
+        self.bmc = Bmc(self.ask) if self.job.get("bmc_ok") else None
 
     # Others
 
@@ -157,6 +159,7 @@ class Worker:
             sleep=self.sleep,
             patterns=self.job.get("asked") or (),
             serials=self.job.get("serials_ok", False),
+            bmc=self.bmc,
         )
         self.check_cancelled()
         self.directory.write_bytes(CAPTURE, base64.b64decode(captured.pop("archive")))
@@ -167,6 +170,13 @@ class Worker:
             "changes": changes,
             "taken_over": taken_over,
         }
+
+    def ask(self, argv, **limits):
+        """Run a program of the SUT without privileges beyond its user's; return what ``processes.run`` does."""
+        prepare = processes.preparation(self.affinity, ())
+        return processes.run(
+            self.loop, argv, prepare=prepare, cwd="/", env={"PATH": processes.PATH, "LC_ALL": "C"}, **limits
+        )
 
     def sleep(self, seconds):
         """Sleep, or raise Cancelled."""
@@ -194,7 +204,7 @@ class Worker:
         """Run all steps of *plan*, in rounds, and the programs before and after them."""
         self.directory.reserve(len(plan["steps"]) + 3)  # the rounds share a step's answer
         self.sensors = sensors(self.machine)
-        self.health = Health(self.machine)
+        self.health = Health(self.machine, self.bmc)
         try:
             self.run_steps(plan)
         finally:

@@ -129,6 +129,7 @@ class ActionModule(SutAction):
             checks=checks_of(preflight.get("checks") or []),
             asked=asked_for(read_again(preflight.get("expectations") or {}).state),
             serials_ok=arguments["context_serials_ok"],
+            bmc_ok=arguments["context_bmc_ok"],
             checker=Path(checker) if (checker := arguments["context_meltdown_checker"]) else None,
             checker_timeout_s=arguments["context_meltdown_timeout_s"],
             mlc=mlc,
