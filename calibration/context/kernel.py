@@ -56,7 +56,6 @@ def read_kernel(tree: Tree, version: str | None, content: Mapping[str, Any]) -> 
         uptime_s=tree.parse("/proc/uptime", _uptime),
         preemption=_preemption(tree, version),
         stat_interval_s=tree.parse("/proc/sys/vm/stat_interval", count),
-        real_time=_real_time(tree, version),
         build=told(tree, content, "kernel_build", KernelBuild),
         log=told(tree, content, "kernel_log", KernelLog),
         resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
@@ -83,16 +82,11 @@ def told(tree: Tree, content: Mapping[str, Any], key: str, model: type[M]) -> M 
         return None
 
 
-def _real_time(tree: Tree, version: str | None) -> bool | None:
-    """Return whether the kernel is built for real time; its file is that of the patches and of few releases."""
-    if tree.parse("/sys/kernel/realtime", count) == 1:
-        return True
-    return None if version is None else _built(version) == _PREEMPTIBLE[0][1]
-
-
 def _preemption(tree: Tree, version: str | None) -> str | None:
     """Return the preemption model: the kernel's choice where its file can be read, else as it is built."""
-    built = _built(version)
+    # A file of the patches for real time, and of few releases.
+    patched = tree.parse("/sys/kernel/realtime", count) == 1
+    built = _PREEMPTIBLE[0][1] if patched else _built(version)
     chosen: str | None = tree.parse("/sys/kernel/debug/sched/preempt", _parenthesised)
     if chosen is None:
         return built

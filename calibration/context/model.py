@@ -629,7 +629,7 @@ class Kernel(Model):
     """Kernel settings that affect the results; None if the file is missing.
 
     ``preemption`` is the model in use: real-time, lazy, full, voluntary or none; several of them where the capture
-    does not say which. ``real_time`` is whether the kernel is built for real time (PREEMPT_RT).
+    does not say which.
     """
 
     sched_rt_runtime_us: int | None
@@ -646,7 +646,6 @@ class Kernel(Model):
     resctrl_schemata: tuple[str, ...]
     preemption: str | None
     stat_interval_s: int | None
-    real_time: bool | None = None
     build: KernelBuild | None = None
     log: KernelLog | None = None
 
