@@ -139,7 +139,7 @@ def _kernel_build(context: Context) -> str | None:
 
 
 def _logged_kinds(context: Context) -> str | None:
-    return None if context.kernel.log is None else _listed(context.kernel.log.errors)
+    return _listed(None if context.kernel.log is None else context.kernel.log.errors)
 
 
 def _logged(context: Context) -> str | None:
@@ -155,20 +155,20 @@ def _logged(context: Context) -> str | None:
     return f"{', '.join(texts)}{start}"
 
 
-def _bmc_firmware(context: Context) -> str:
-    return NONE if context.bmc is None else context.bmc.firmware or NOT_KNOWN
+def _bmc_firmware(context: Context) -> str | None:
+    return NONE if context.bmc is None else context.bmc.firmware
 
 
-def _bmc_alarms(context: Context) -> str:
+def _bmc_alarms(context: Context) -> str | None:
     return NONE if context.bmc is None else _listed(context.bmc.alarms)
 
 
-def _bmc_events(context: Context) -> str:
+def _bmc_events(context: Context) -> str | None:
     return NONE if context.bmc is None else _listed(context.bmc.events)
 
 
-def _listed(found: Iterable[str] | None) -> str:
-    return NOT_KNOWN if found is None else "; ".join(sorted(found)) or NONE
+def _listed(found: Iterable[str] | None) -> str | None:
+    return None if found is None else "; ".join(sorted(found)) or NONE
 
 
 def _command_line(context: Context) -> str | None:

@@ -113,7 +113,10 @@ def _counted(healths: Sequence[Health]) -> Iterator[str]:
         elif any(counted.read for counted in found):
             yield f"no {what}"
         elif what == "BMC events":
-            yield from ["unknown whether there were BMC events"] * bool(found)
+            asked = (
+                why for health in healths for path, why in health.unreadable.items() if path.startswith("ipmitool")
+            )
+            yield from (f"BMC events unknown: {why}" for why in [next(asked, None)] if why)
         else:
             yield f"{what} are not counted by this machine" if what != "throttling" else f"{what} is not counted"
 

@@ -101,6 +101,30 @@ def test_the_only_counter_that_disappeared_is_not_one_that_never_was() -> None:
     assert text == "memory errors: unknown, a counter was reset or disappeared; no PCIe errors; no throttling"
 
 
+def test_events_of_a_bmc_are_counted_or_unknown_with_the_reason() -> None:
+    def found(unreadable: dict[str, str], **events: list[int]) -> Health:
+        changed = {name.replace("_", " "): counts for name, counts in events.items()}
+        record = told() | {"unreadable": unreadable}
+        record["counters"]["bmc_events"] = {
+            "read": 0 if unreadable else 1 + len(events),
+            "lost": [],
+            "changed": changed,
+        }
+        read = read_health(record)
+        assert read is not None
+        return read
+
+    others = "no memory errors; no PCIe errors; no throttling"
+    for health_of_run, text in (
+        (health(), others),
+        (found({}), f"{others}; no BMC events"),
+        (found({}, Memory=[0, 2], Fan_low=[0, 1]), f"{others}; 3 BMC events"),
+        (found({"ipmitool": "not found in /bin"}), f"{others}; BMC events unknown: not found in /bin"),
+    ):
+        assert next(health_facts([health_of_run])).value == text
+        assert [code for code, _ in flags(health_of_run)] == ["BMC_EVENTS"] * ("3" in text)
+
+
 def test_many_modules_are_counted_not_listed() -> None:
     modules = {f"mc0 dimm{number}": [0, 1] for number in range(20)}
     ((_, reason),) = flags(health(memory_corrected={"mc0": [0, 20], **modules}))
