@@ -51,6 +51,7 @@ from tests.report.report_documents import (
     with_nodes,
     with_rows,
 )
+from tests.report.test_charts import frequencies
 
 
 def titles(tree: nodes.document) -> list[str]:
@@ -460,6 +461,15 @@ def test_gaps_without_counters_are_not_attributed(document: RunDocument) -> None
     gaps = values.gaps.model_copy(update={"attribution": None})
     text = page_of(replace(document, index, values=values.model_copy(update={"gaps": gaps}))).text
     assert f"Unknown on CPU {values.cpu}: no counter could be read." in text
+
+
+def test_clocks_by_active_cores_are_rows_of_the_summary_and_a_chart(document: RunDocument) -> None:
+    values = frequencies(8, steps=True).values
+    page = page_of(replace(document, index_of(document, "core_frequency"), values=values))
+    part = folded(page.text, "Core frequency[^\n]*: samples, intervals, command")
+    assert re.findall(r"- scalar, (\S+) cores at once\n", part) == ["2", "4", "all"]
+    assert not [line for line in part.splitlines() if "scalar, 2" in line and "CPU " in line], "CPUs alone and all only"
+    assert "figures/core-frequency-turbo.svg" in page.figures
 
 
 # The command
