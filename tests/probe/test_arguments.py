@@ -23,6 +23,7 @@ REQUIRED = {
     "wakeup": {"--cpus": "0"},
     "firmware": {"--cpus": "0"},
     "frequency": {"--cpus": "0"},
+    "burn": {"--group": "0@0:2097152"},
     "counters": {},
     "info": {},
 }
@@ -276,6 +277,10 @@ LINE_READS = "--mix line_reads: needs --streams 1"
     (("frequency", "--cpus", "0", "--active", "some"), "--active"),
     (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),
     (("frequency", "--cpus", ""), "list of CPUs"),
+    (("burn", "--group", "0@0"), "--group: not CPUS@NODE:BYTES"),
+    (("burn", "--group", "0@0:1048576"), "--group: not CPUS@NODE:BYTES, whole 2 MiB"),
+    (("burn", "--group", "0:2097152"), "not CPUS@NODE"),
+    (("burn", "--group", "0@0:2097152", "--seconds", "0"), "--seconds"),
     (("info", "extra"), "extra"),
 ])  # fmt: skip
 def test_rejects_wrong_usage(probe: Probe, arguments: tuple[str, ...], message: str) -> None:
@@ -304,6 +309,8 @@ EVERY_OTHER = ",".join(str(cpu) for cpu in range(1, 4096, 2))
         (("jitter", "--cpus", "4000-4095"), "cpu_offline"),
         (("firmware", "--cpus", "4000-4095"), "cpu_offline"),
         (("frequency", "--cpus", "4000-4095"), "cpu_offline"),
+        (("burn", "--group", "4000-4095@{node}:2097152"), "cpu_offline"),
+        (("burn", "--group", "{cpu}@1023:2097152"), "bind_failed"),
         (("frequency", "--cpus", EVERY_OTHER.removeprefix("1,")), "cpu_offline"),
     ],
 )  # fmt: skip
@@ -352,12 +359,13 @@ TOO_MUCH = str(1 << 37)
     [
         ("latency", "--at", "{cpu}@{node}", "--size-bytes", TOO_MUCH, "--stride-bytes", "512"),
         ("bandwidth", "--group", "{cpu}@{node}", "--mix", "triad", "--buffer-bytes", TOO_MUCH),
+        ("burn", "--group", f"{{cpu}}@{{node}}:{TOO_MUCH}"),
         ("loaded", "--probe", "{cpu}@{node}", "--load", "{other}@{node}", "--mix", "reads", "--delay", "0",
          "--probe-size-bytes", TOO_MUCH, "--buffer-bytes", "65536"),
         ("loaded", "--probe", "{cpu}@{node}", "--load", "{other}@{node}", "--mix", "reads", "--delay", "0",
          "--probe-size-bytes", "65536", "--buffer-bytes", TOO_MUCH),
     ],
-    ids=["latency", "bandwidth", "loaded-probe", "loaded-load"],
+    ids=["latency", "bandwidth", "burn", "loaded-probe", "loaded-load"],
 )  # fmt: skip
 def test_memory_is_asked_for_before_it_is_taken(
     probe: Probe, cpus: list[int], arguments: tuple[str, ...], pages: str

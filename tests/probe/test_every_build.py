@@ -83,6 +83,9 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
          "--window-s", "0.02"),
     ],
+    "burn": [
+        ("--group", "{both}@0:4194304", "--group", "{one}@0:2097152", "--seconds", "0.2", "--windows", "2"),
+    ],
     "counters": [()],
     "info": [()],
 }  # fmt: skip

@@ -60,6 +60,10 @@ SABOTAGE: Final = {
     "singles": ("histogram", "single.c", "loads - done < BLOCK ? loads - done : BLOCK", "BLOCK"),
     "throttled": ("realtime", "realtime.c", "served(cpus->cpus[i]", "served(cpus->cpus[0]"),
     "files": ("text", "files.c", "\tclose(descriptor);\n", ""),
+    "flip": ("march", "march.c", "any |= wrong[i]", "any = wrong[i]"),
+    "stuck": ("march", "march.c", "pass % 2 ? UINT64_MAX : 0", "0"),
+    "address": ("march", "march.c", "return line * MARCH_LINE_BYTES;", "return 0;"),
+    "patterns": ("march", "march.c", "random_derive(seed, pass / 2, 1)", "pattern.key"),
     "control_groups": ("memory", "cgroup.c", "room < question->least", "room > question->least"),
 }  # fmt: skip
 """By case: the program, a file of sutprobe, what it says, and a fault."""

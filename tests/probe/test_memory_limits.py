@@ -85,6 +85,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
                          "1,4", "--keep-best", "1"),
     "loaded": ("loaded", "--probe", "{0}@0", "--load", "{1}@0", "--delay", "0,500", "--probe-size-bytes", str(96 * MIB),
                "--buffer-bytes", BUFFER, "--placements", "2", "--windows", "2", "--window-s", "0.02"),
+    "burn": ("burn", "--group", f"{{0}},{{1}}@0:{BUFFER}", "--seconds", "0.3", "--windows", "2"),
     "c2c": ("c2c", "--pair", "{0}@{1}", "--lines", "65536", "--placements", "2", "--windows", "2"),
     "c2c-matrix": ("c2c", "--all-pairs", "{0},{1}", "--lines", "16384", "--placements", "3"),
     "volume": ("volume", "--group", "{0}@0+{1}@0", "--array-bytes", BUFFER, "--repeats", "2", "--passes", "2"),
