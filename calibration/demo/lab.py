@@ -52,8 +52,30 @@ THROUGHPUT: Final = "throughput.csv"
 TESTS: Final = {"ip4-64b-2t1c": 12.4, "l2-64b-2t1c": 17.9}
 """Tests of the testbed with throughput, and their results in Mpps."""
 
+EQUAL: Final = "equal.csv"
+EQUAL_TESTS: Final = {"l2xcbase-64b-1c": 30.9, "ip4ipsec-64b-1c": 9.6}
+"""Tests of the first SUT of every testbed with the other processor, and their results in Mpps."""
+
+SLOW_MEMORY: Final = {'"configured_mt_s":4800': '"configured_mt_s":4400', "at 4800 MT/s": "at 4400 MT/s"}
+SLOW_ALL_ALONG: Final = 0.966
+"""Its part of the throughput of equal SUTs: as in FDio/csit#3997."""
+
+IN_BANDS: Final = ("demo10", "sut1")
+LOWER_NIGHTS: Final = frozenset({2, 3, 5, 8, 9, 13, 16, 17, 20, 22, 25, 26})
+"""Nights on which a service did not turn off NUMA balancing, after the restart before each: two bands, as in
+FDio/csit#1480."""
+LOWER_BAND: Final = 0.93
+BALANCING: Final = {
+    on: {
+        '"numa_balancing":null': f'"numa_balancing":{value}',
+        '"NUMA balancing":"not known"': f'"NUMA balancing":"{word}"',
+    }
+    for on, value, word in ((False, 0, "off"), (True, 1, "on"))
+}
+
 SLOWER: Final = ("demo1", "sut2")
 REPAIRED: Final = ("demo3", "sut1")
+SLOW: Final = ("demo2", "sut1")
 FAILING: Final = ("demo5", "sut2")
 UNMEASURED: Final = ("demo7", "sut1")
 NEW: Final = ("demo9", "sut2")
@@ -65,6 +87,8 @@ PLANTED: Final = {
     SLOWER: (Change(SLOWER_SINCE, factors={"idle_latency|latency_matrix": 1.027}, texts=NEW_BIOS),),
     REPAIRED: (Change(NIGHTS - 12, NIGHTS - 6, template="lost_module"),),
     FAILING: (Change(NIGHTS - 3, template="lost_module"),),
+    SLOW: (Change(0, factors={".*bandwidth.*": 0.93, "idle_latency|latency_matrix": 1.04}, texts=SLOW_MEMORY),),
+    IN_BANDS: tuple(Change(night, night + 1, texts=BALANCING[night in LOWER_NIGHTS]) for night in range(NIGHTS)),
 }
 """What changes at a SUT."""
 
@@ -99,7 +123,7 @@ def write_demo(directory: Path) -> str:
             templates: dict[str, Template] = {base: Template(base_document(base)) for base in BASES}
             write(partial, lab, templates, FIRST_NIGHT)
             accept(partial, lab, FIRST_NIGHT, by="demo", reason="thirteen made nights")
-            _write_throughput(partial / THROUGHPUT, lab)
+            _write_throughput(partial, lab)
             for path in sorted(partial.iterdir()):
                 path.rename(directory / path.name)
             shutil.rmtree(index_of(directory), ignore_errors=True)
@@ -115,15 +139,27 @@ def base_document(base: Base) -> RunDocument:
     return RunDocument.model_validate_json(gzip.decompress((DOCUMENTS / f"{base}.json.gz").read_bytes()))
 
 
-def _write_throughput(path: Path, lab: list[MadeSut]) -> None:
-    chance = np.random.default_rng(1)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        rows = csv.writer(stream, lineterminator="\n")
-        rows.writerow(("sut", "test", "time", "value", "unit"))
-        for sut in lab:
-            for test, level in TESTS.items() if sut.testbed == SLOWER[0] else ():
-                for night in sut.nights:
-                    slower = 0.95 if (sut.testbed, sut.name) == SLOWER and night >= SLOWER_SINCE else 1.0
-                    value = level * slower * chance.normal(1, 0.002)
-                    day = FIRST_NIGHT + timedelta(days=night)
-                    rows.writerow((f"{sut.testbed}/{sut.name}", test, f"{day}T06:00:00Z", f"{value:.4f}", "Mpps"))
+def _write_throughput(directory: Path, lab: list[MadeSut]) -> None:
+    """Write the results of two groups of SUTs: of a testbed, and of the first ones with the other processor."""
+    testbed = [sut for sut in lab if sut.testbed == SLOWER[0]]
+    equal = [sut for sut in lab if sut.name == "sut1" and sut.texts.keys() >= OTHER_PROCESSOR.keys()]
+    for name, tests, suts in ((THROUGHPUT, TESTS, testbed), (EQUAL, EQUAL_TESTS, equal)):
+        chance = np.random.default_rng(1)
+        with (directory / name).open("w", encoding="utf-8", newline="") as stream:
+            rows = csv.writer(stream, lineterminator="\n")
+            rows.writerow(("sut", "test", "time", "value", "unit"))
+            for sut in suts:
+                for test, level in tests.items():
+                    for night in sut.nights:
+                        value = level * _slowness((sut.testbed, sut.name), night) * chance.normal(1, 0.002)
+                        day = FIRST_NIGHT + timedelta(days=night)
+                        rows.writerow((f"{sut.testbed}/{sut.name}", test, f"{day}T06:00:00Z", f"{value:.4f}", "Mpps"))
+
+
+def _slowness(sut: tuple[str, str], night: int) -> float:
+    """Return the part of its throughput that a SUT has on *night*."""
+    if sut == SLOWER and night >= SLOWER_SINCE:
+        return 0.95
+    if sut == IN_BANDS and night in LOWER_NIGHTS:
+        return LOWER_BAND
+    return SLOW_ALL_ALONG if sut == SLOW else 1.0

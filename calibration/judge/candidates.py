@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes in the calibrations of SUTs that may have moved their throughput: of metrics, and of facts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from calibration.base.errors import InputError
-from calibration.judge.causes import context_changes
+from calibration.judge.causes import INSTRUMENT, context_changes
 from calibration.judge.detector import Walk
 from calibration.judge.events import SAME_NIGHT
 from calibration.judge.kept_walks import KeptWalks
+from calibration.judge.lasting import Standing, standing_of
 from calibration.judge.throughput import bound_of, significant
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
-
-INSTRUMENT: Final = "sutprobe build"
-"""Fact of sutprobe itself: it cannot affect a lab's tests, and metrics that change with it say nothing of the SUT."""
 
 MIN_TOLERANCE: Final = 1e-4
 """Tolerance of metrics whose tolerance is set to 0, for their strength."""
@@ -54,16 +53,18 @@ class Candidate(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Changes in the calibration by SUT, and its first and last night."""
+    """Changes in the calibration by SUT, its first and last night, the SUTs as they are, and the lab's tolerances."""
 
     candidates: Mapping[Sut, Sequence[Candidate]]
     nights: Mapping[Sut, tuple[date, date]]
+    standing: Mapping[Sut, Standing] = MappingProxyType({})
+    tolerances: Tolerances = Tolerances()
 
 
-def read_calibration(results: Path, suts: Iterable[Sut]) -> Calibration:
-    """Return the changes in the calibration of *suts*, read one testbed at a time: a lab's values need much memory.
+def read_calibration(results: Path, suts: Iterable[Sut], flipping: Collection[Sut]) -> Calibration:
+    """Return the calibration of *suts*, read one testbed at a time: a lab's values need much memory.
 
-    Raises ``InputError`` if the lab's tolerances cannot be read.
+    What flips is looked for at the SUTs in *flipping* only. Raises ``InputError`` if the lab's tolerances are invalid.
     """
     tolerances = read_tolerances(results)
     if tolerances.fault is not None:
@@ -73,13 +74,15 @@ def read_calibration(results: Path, suts: Iterable[Sut]) -> Calibration:
         wanted.setdefault(testbed, set()).add(sut)
     candidates: dict[Sut, Sequence[Candidate]] = {}
     nights: dict[Sut, tuple[date, date]] = {}
+    standing: dict[Sut, Standing] = {}
     walks = KeptWalks(results)
     for testbed, own in sorted(wanted.items()):
         history = read_history(results, testbed=testbed)
         found = candidates_of(history, own, tolerances, walks.run)
         candidates |= found
+        standing |= standing_of(history, own, flipping)
         nights |= {sut: (min(history.runs[sut]), max(history.runs[sut])) for sut in found}
-    return Calibration(candidates, nights)
+    return Calibration(candidates, nights, standing, tolerances)
 
 
 def candidates_of(

@@ -14,6 +14,9 @@ from calibration.judge.verdicts import ContextChange
 from calibration.measurements import row_of
 from calibration.results.history import NightRun
 
+INSTRUMENT: Final = "sutprobe build"
+"""Fact of sutprobe itself: it cannot affect a lab's tests, and metrics that change with it say nothing of the SUT."""
+
 
 class Cause(NamedTuple):
     """A fact and one of its effects."""

@@ -31,6 +31,7 @@ from calibration.judge.association import (
 from calibration.judge.candidates import Calibration, Candidate, Kind, read_calibration
 from calibration.judge.components import Variance, components_of
 from calibration.judge.detector import FIRST_REFERENCE, MIN_VALUES, Floats, Integers
+from calibration.judge.lasting import Bands, Lasting, Results, bands_of, flipping_suts, lasting_differences
 from calibration.judge.throughput import MIN_SIDE, NEAR, Changes, Moved, bound_of, changes_of
 from calibration.judge.words import changed_fact
 from calibration.results.find import suts_of
@@ -131,7 +132,9 @@ class Explanation(Model):
 
     ``nights`` counts those with throughput and calibration, at the SUT with most of them. ``false_claims`` is the
     probability of any claim in a lab where nothing follows the calibration, by that many ``shifts`` of the dates; with
-    0 there are too few nights, and nothing is claimed. ``skipped`` counts results without a value, by what they are.
+    0 there are too few nights, and nothing is claimed. ``lasting`` are SUTs whose results differ from those of equal
+    ones all along, ``bands`` results that flip between two levels. ``skipped`` counts results without a value, by what
+    they are.
     """
 
     first: date
@@ -140,6 +143,8 @@ class Explanation(Model):
     false_claims: float
     shifts: int
     skipped: dict[str, int]
+    lasting: tuple[Lasting, ...]
+    bands: tuple[Bands, ...]
     tests: tuple[ExplainedTest, ...]
 
 
@@ -155,7 +160,8 @@ def explain(results: Path, throughput: Throughput, names: Mapping[str, str]) -> 
     if not any(places.values()):
         host = next(iter(places))[0]
         raise not_one(names.get(host, host), [], known, "SUT")
-    calibration = read_calibration(results, {sut for suts in places.values() for sut in suts})
+    flipping = flipping_suts(_results(test, places, ()) for test in _tests(throughput))
+    calibration = read_calibration(results, {sut for suts in places.values() for sut in suts}, flipping)
     return explained(throughput, places, calibration)
 
 
@@ -252,6 +258,9 @@ def explained(throughput: Throughput, places: Mapping[Place, tuple[Sut, ...]], c
     lab = _Lab(places, calibration, tests, changes, {place: _inner(own) for place, own in days.items()})
     _find_events(lab)
     associated = _associated(lab)
+    results = [
+        _results(test, places, [not own for own in changed.own]) for test, changed in zip(tests, changes, strict=True)
+    ]
     return Explanation(
         first=date.fromordinal(min(int(test.days[0]) for test in tests)),
         last=date.fromordinal(max(int(test.days[-1]) for test in tests)),
@@ -259,8 +268,15 @@ def explained(throughput: Throughput, places: Mapping[Place, tuple[Sut, ...]], c
         false_claims=FALSE_CLAIMS,
         shifts=associated.shifts,
         skipped=dict(throughput.skipped),
+        lasting=lasting_differences(results, calibration.standing, calibration.tolerances),
+        bands=bands_of(results, calibration.standing),
         tests=tuple(_explained_test(lab, associated, at) for at in range(len(tests))),
     )
+
+
+def _results(test: _Test, places: Mapping[Place, tuple[Sut, ...]], steady: Sequence[bool]) -> Results:
+    suts = [places[place] for place in test.places]
+    return Results(test.test, test.unit, suts, test.days, test.values, steady)
 
 
 def _tests(throughput: Throughput) -> list[_Test]:

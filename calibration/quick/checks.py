@@ -15,6 +15,7 @@ from calibration.base.model import Model, fault_of
 from calibration.base.validity import Validity
 from calibration.context.facts import NOT_KNOWN, same_fact
 from calibration.judge.baseline_files import Accepted, Baselines
+from calibration.judge.causes import INSTRUMENT
 from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap, judge_level, level_of
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.words import changed_fact
@@ -32,9 +33,6 @@ CheckName = Literal["measured", "restored", "promises", "context", "latency", "b
 
 SHORTEST: Final = "peak_injection_bandwidth"
 """The kind measured again where only what else is on the SUT is to be looked at again: it takes a second."""
-
-INSTRUMENT: Final = "sutprobe build"
-"""The fact of the run that is no fact of the SUT: which build of sutprobe measured."""
 
 
 class QuickCheck(Model):

@@ -38,7 +38,8 @@ from tests.report.demo_documents import document
 from tests.report.screenshots import PICTURES
 from tests.report.snippets import DOCS
 
-TUTORIAL = DOCS / "guide" / "tutorial.rst"
+PAGES = tuple(DOCS / "guide" / f"{name}.rst" for name in ("tutorial", "equal_testbeds"))
+"""Pages whose commands are of the lab, in the order in which they are read."""
 
 STEP = re.compile(r"^   \.venv/bin/calibration (.+)\n\n(?:.*\n)*?\.\. literalinclude:: (tutorial/\S+)", re.MULTILINE)
 """A command of the tutorial, and the file with its output."""
@@ -106,7 +107,7 @@ def test_of_two_writers_at_a_time_one_is_refused(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         errors = {str(done.exception()) for done in [pool.submit(write_demo, lab) for _ in range(2)]}
     assert errors == {"None", f"{lab} is not an empty directory"}
-    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv"}
+    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv", "equal.csv"}
 
 
 @pytest.mark.usefixtures("one_sut")
@@ -121,7 +122,7 @@ def test_a_lab_whose_writer_was_killed_is_no_lab_and_written_again(
     assert [*lab.rglob("run.json")]
     assert calibration("judge", "--results", lab) == (BAD_INPUT, f"calibration: no run to judge below {lab}\n")
     assert calibration("demo", lab).code == GOOD
-    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv"}
+    assert {path.name for path in lab.iterdir()} == {FAILING[0], "references", "throughput.csv", "equal.csv"}
     monkeypatch.setattr("calibration.results.index._line", Mock(side_effect=AssertionError("read again")))
     assert calibration("judge", "--results", lab).code == VERDICT_FAILED
 
@@ -177,16 +178,16 @@ def test_the_lab_has_one_of_each_state(lab: tuple[Path, Ended]) -> None:
 
 
 def steps() -> Iterator[tuple[list[str], Path]]:
-    """Yield the commands of the tutorial with the files of their output, in its order."""
-    for command, name in STEP.findall(TUTORIAL.read_text(encoding="utf-8")):
-        yield shlex.split(command), TUTORIAL.parent / name
+    """Yield the commands of the pages with the files of their output, in their order."""
+    for page in PAGES:
+        for command, name in STEP.findall(page.read_text(encoding="utf-8")):
+            yield shlex.split(command), page.parent / name
 
 
 @pytest.mark.slow
 def test_the_tutorial_shows_what_its_commands_print(lab: tuple[Path, Ended]) -> None:
     (first, _), *others = found = list(steps())
     assert first == ["demo", "demo"]
-    assert {path.name for _, path in found} == {path.name for path in (TUTORIAL.parent / "tutorial").iterdir()}
     ends = [lab[1], *(calibration(*words) for words, _ in others)]
     for (_, path), ended in zip(found, ends, strict=True):
         assert ended.code in (GOOD, VERDICT_FAILED), ended.said
@@ -195,6 +196,7 @@ def test_the_tutorial_shows_what_its_commands_print(lab: tuple[Path, Ended]) -> 
         if os.environ.get("CALIBRATION_BLESS") == "1":
             path.write_text(said, encoding="utf-8")
         assert said == path.read_text(encoding="utf-8"), f"{path} differs; CALIBRATION_BLESS=1 writes it anew"
+    assert {path.name for _, path in found} == {path.name for path in (PAGES[0].parent / "tutorial").iterdir()}
 
 
 @pytest.mark.slow

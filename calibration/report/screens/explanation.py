@@ -19,7 +19,7 @@ from calibration.judge.explanation import (
     ThroughputChange,
 )
 from calibration.judge.throughput import NEAR
-from calibration.judge.words import change, changed_fact, share
+from calibration.judge.words import amount, change, changed_fact, share
 
 MAX_GROUPS: Final = 6
 """Changes of one outcome on the screen."""
@@ -42,6 +42,11 @@ TITLES: Final[dict[Outcome, str]] = {
 }
 
 
+LASTING: Final = "Differs all along from SUTs with the same processor (suspects, not a proof)"
+BANDS: Final = "On two levels (an association, not a proof)"
+NO_BANDS: Final = "nothing in the calibration has two levels on the same nights"
+
+
 class _Group(NamedTuple):
     """Changes of several tests at one place on one night, the largest first."""
 
@@ -58,6 +63,9 @@ def explanation_text(found: Explanation, *, everything: bool = False) -> str:
         if groups[outcome]:
             lines += ["", title]
             lines += _limited([_group_lines(group) for group in groups[outcome]], everything=everything)
+    for title, own in ((LASTING, _lasting(found)), (BANDS, _bands(found))):
+        if own:
+            lines += ["", title, *_limited(own, everything=everything)]
     common = list(_common(found))
     if common:
         lines += ["", "Changed at most SUTs: a cause they have in common, such as new software under test"]
@@ -139,12 +147,45 @@ def _named(claimed: Sequence[Coincidence]) -> str:
 def _what(one: Coincidence) -> str:
     if one.size is None:
         return f"{one.what}: {changed_fact(one.before, one.after)}"
-    return f"{one.what} {change(one.size, None)} ({'better' if one.better else 'worse'})"
+    return f"{one.what} {change(one.size, None)} ({_way(one.better)})"
+
+
+def _way(better: bool | None) -> str:
+    return "better" if better else "worse"
 
 
 def _doubted(one: Coincidence) -> str:
     alike = f"{one.hits} of {one.alike} such changes had this effect"
     return f"{_what(one)} ({alike if 2 * one.hits <= one.alike else f'chance {share(one.chance)}'})"
+
+
+def _lasting(found: Explanation) -> list[list[str]]:
+    """Return SUTs that differ from equal ones, with what else they differ in: facts, and the worst metric of a kind."""
+    groups = []
+    for one in found.lasting:
+        where = one.tests[0] if len(one.tests) == 1 else plural(len(one.tests), "test")
+        worst = [items[0] for items in grouped((item.metric.partition(".")[0], item) for item in one.metrics).values()]
+        metrics = [f"{item.metric} {change(item.size, None)} ({_way(item.better)})" for item in worst]
+        texts = [*(item.text for item in one.facts), *metrics]
+        line = f"{' + '.join(one.suts)}  {change(one.size, one.interval)} on {where}, against {one.others} others"
+        also = f"differs in {some_of(texts, MAX_NAMED, '; ')}" if texts else "nothing in the calibration differs"
+        groups.append([line, f"{INDENT}{also}"])
+    return groups
+
+
+def _bands(found: Explanation) -> list[list[str]]:
+    """Return SUTs with results on two levels, with what is on two levels on the same nights."""
+    groups = []
+    for suts, bands in grouped((one.suts, one) for one in found.bands).items():
+        worst = max(bands, key=lambda one: one.upper / one.lower)
+        where = worst.test if len(bands) == 1 else f"{plural(len(bands), 'test')}, {worst.test}"
+        low, high = amount(worst.lower, worst.unit), amount(worst.upper, worst.unit)
+        line = f"{' + '.join(suts)}  {where}: {low} on {worst.nights} of {plural(worst.of, 'night')}, else {high}"
+        named = [item for item in worst.together if item.claimed]
+        texts = [f"{item.what} {item.lower}, else {item.upper} ({item.same} of {item.nights})" for item in named]
+        with_it = f"with {some_of(texts, MAX_NAMED, '; ')}; chance {share(named[0].chance)}" if named else NO_BANDS
+        groups.append([line, f"{INDENT}{with_it}"])
+    return groups
 
 
 def _common(found: Explanation) -> Iterator[list[str]]:
