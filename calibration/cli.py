@@ -202,16 +202,11 @@ def runner_command(output: Path) -> None:
     `python3 OUTPUT plan.json` runs it; `calibration assemble` makes the run document of what that leaves.
     """
     from calibration.base.files import able_to, write_whole  # noqa: PLC0415
-    from calibration.build import TARGETS, build  # noqa: PLC0415 - only needed here
-    from calibration.runner.bundle import packed, sources  # noqa: PLC0415
+    from calibration.build import TARGETS  # noqa: PLC0415
+    from calibration.run.standalone import standalone_runner  # noqa: PLC0415 - only needed here
 
-    programs = {
-        f"{target}/{path.name}": path.read_bytes()
-        for target in TARGETS
-        for path in (build(target).path, build(target).path.with_name("build.json"))
-    }
     with able_to(f"write {output}"):
-        write_whole(output, packed({**sources(), **programs}))
+        write_whole(output, standalone_runner(TARGETS))
 
 
 @click.command("collection", epilog="Example: calibration collection dist")

@@ -5,6 +5,7 @@ import shutil
 import sys
 from datetime import date, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,6 +14,7 @@ from click.core import ParameterSource
 from calibration.base.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.base.files import able_to
 from calibration.base.options import SectionedCommand, SectionOption, results_option_or_argument
+from calibration.base.text import visible
 from calibration.gates.run import may_we_test, print_summary, run_gates
 
 if TYPE_CHECKING:
@@ -29,6 +31,33 @@ ANSWERS: Final = {
 }
 """The last line of the quick gate, by exit code."""
 
+SAVED: Final = {
+    GOOD: "Quiet enough? Yes.",
+    ENVIRONMENT: "Quiet enough? No, or unknown: see above.",
+}
+"""The last line of the run before a benchmark."""
+
+COMPARED: Final = {
+    GOOD: "The same as before? Yes: nothing has changed.",
+    VERDICT_FAILED: "The same as before? No: something has changed.",
+    ENVIRONMENT: "The same as before? Unknown: something could not be decided.",
+}
+"""The last line of the run after it."""
+
+OUTCOMES: Final = {"passed": "passed", "noted": "noted", "failed": "FAILED", "undecided": "unknown"}
+"""What is printed of each outcome."""
+
+TITLES: Final = {
+    "measured": "Measured",
+    "restored": "Settings restored",
+    "promises": "Preflight",
+    "context": "Configuration",
+    "latency": "Idle latency",
+    "bandwidth": "Read bandwidth",
+    "clock": "Core clock",
+}
+"""What is printed of each check around a benchmark."""
+
 
 class NightOption(SectionOption):
     """An option of the gates of a night."""
@@ -40,6 +69,12 @@ class QuickOption(SectionOption):
     """An option of the quick gate."""
 
     section = "Now (--quick)"
+
+
+class HereOption(QuickOption):
+    """An option of the quick gate around a benchmark."""
+
+    section = "Around a benchmark (--quick)"
 
 
 @click.command("gate", cls=SectionedCommand, epilog="Example: calibration gate --quick -i lab.yml --limit t1")
@@ -109,6 +144,29 @@ class QuickOption(SectionOption):
 @click.option(
     "-e", "variables", cls=QuickOption, metavar="NAME=VALUE", multiple=True, help="An extra variable; repeatable."
 )
+@click.option(
+    "--save",
+    cls=HereOption,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Measure this machine, without inventory and baseline, and keep the run in DIR.",
+)
+@click.option(
+    "--against",
+    cls=HereOption,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The same, compared with the newest run in DIR, which --save kept there.",
+)
+@click.option(
+    "--change",
+    cls=HereOption,
+    type=click.FloatRange(5, 99),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Change of this machine to be found by --save and --against.",
+)
 def gate_command(
     *,
     results: Path,
@@ -125,6 +183,9 @@ def gate_command(
     limit: str | None,
     forks: int | None,
     variables: tuple[str, ...],
+    save: Path | None,
+    against: Path | None,
+    change: float,
 ) -> None:
     """Ask whether SUTs may be tested, by a night or now (--quick).
 
@@ -134,8 +195,14 @@ def gate_command(
     --quick, before and after tests, takes at most a minute (docs/guide/quick_gate.rst). It measures a few sentinels on
     all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the accepted run. The exit code
     is 0 if the SUTs may be tested, 1 if one has changed, 3 if something could not be decided.
+
+    --quick --save DIR and --quick --against DIR, around a benchmark, compare this machine with itself. The exit code of
+    --save is 3 if it is not quiet enough, those of --against are the same as above.
     """
-    _refuse_options_of_the_other(quick=quick)
+    here = save is not None or against is not None
+    _refuse_options_of_others(quick=quick, here=here)
+    if here:
+        sys.exit(_gate_here(save, against, change / 100))
     if output.resolve().is_relative_to(results.resolve()):  # runs are never added to
         raise InputError(f"{output} is inside the results; choose another --output")
     if quick:
@@ -174,13 +241,37 @@ def _read(results: Path, used: Path, night: date | None, verdicts: Path | None) 
     return gathered.night(results, judgement.night, judgement.answers)
 
 
-def _refuse_options_of_the_other(*, quick: bool) -> None:
-    """Raise ``click.UsageError`` if an option of the other gate was given."""
+def _refuse_options_of_others(*, quick: bool, here: bool) -> None:
+    """Raise ``click.UsageError`` if an option of another gate was given."""
     context = click.get_current_context()
     for option in context.command.params:
-        given = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-        if isinstance(option, NightOption if quick else QuickOption) and given:
+        if context.get_parameter_source(option.name or "") is not ParameterSource.COMMANDLINE:
+            continue
+        if isinstance(option, NightOption if quick else QuickOption):
             raise click.UsageError(f"{option.opts[-1]} {'does not go with' if quick else 'needs'} --quick")
+        if isinstance(option, HereOption) and not here:
+            raise click.UsageError(f"{option.opts[-1]} needs --save or --against")
+        if here and not isinstance(option, HereOption) and option.name != "quick":
+            raise click.UsageError(f"{option.opts[-1]} does not go with --save and --against")
+
+
+def _gate_here(save: Path | None, against: Path | None, change: float) -> int:
+    """Measure this machine, print its checks, and return the exit code."""
+    from calibration.quick.gate import exit_code  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.quick.here import check_here  # noqa: PLC0415 - the same
+    from calibration.results.find import find_run  # noqa: PLC0415 - the same
+    from calibration.results.store import read_run  # noqa: PLC0415 - the same
+
+    before = None if against is None else read_run(find_run(against))
+    click.echo("Measuring sentinels, about 20 s")
+    with TemporaryDirectory() as folder:
+        checks = check_here(save or Path(folder), before, change, click.echo)
+    for check in checks:
+        for result in dict.fromkeys(check.results):
+            click.echo(f"  {OUTCOMES[result.outcome]:9} {TITLES[check.check]}: {visible(result.text)}")
+    code = exit_code(checks)
+    click.echo((SAVED if before is None else COMPARED)[code])
+    return code
 
 
 def _quick_gate(results: Path, output: Path, wanted: "Wanted") -> int:

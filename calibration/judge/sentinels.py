@@ -109,17 +109,31 @@ def level_of(bounds: Bounds, outside: float) -> Deviation:
     return Deviation(log(bounds.value), bounds.spread, degrees)
 
 
-def reading_of(metric: Metric) -> Deviation:
-    """Return the value of *metric* with the standard error that its interval over rounds implies.
+class LevelKind(NamedTuple):
+    """What a level is called, before its value and where it varies.
 
-    That interval is wider by ``MOMENTS`` for what changes from run to run, which is in the accepted level already.
-    Raises ``ValueError`` without such an interval.
+    The interval of a reading is wider for what changes from run to run by *moments*, if the level has that already.
+    """
+
+    value: str
+    varies: str
+    moments: float
+
+
+ACCEPTED: Final = LevelKind("accepted", "the accepted nights vary", MOMENTS)
+BEFORE: Final = LevelKind("before", "the run before varies", 1.0)
+
+
+def reading_of(metric: Metric, kind: LevelKind = ACCEPTED) -> Deviation:
+    """Return the value of *metric*, to be compared with a level of *kind*, with its standard error.
+
+    That is what its interval over rounds implies. Raises ``ValueError`` without such an interval.
     """
     if metric.interval is None or metric.rounds is None or metric.rounds < 2 or metric.value <= 0:
         raise ValueError("its uncertainty is unknown")
     low, high = metric.interval
     degrees, coverage = metric.rounds - 1, metric.coverage or USUAL_COVERAGE
-    half = (high - low) / 2 / MOMENTS / metric.value  # not of logarithms: a wide interval reaches down to 0
+    half = (high - low) / 2 / kind.moments / metric.value  # not of logarithms: a wide interval reaches down to 0
     return Deviation(log(metric.value), half / float(stdtrit(degrees, (1 + coverage) / 2)), degrees)
 
 
@@ -153,28 +167,28 @@ def distances(difference: Deviation) -> tuple[float, float]:
     )
 
 
-def read(level: Deviation, change: float, metric: Metric) -> SentinelReading:
-    """Return *metric* beside its accepted *level*, if a relative *change* is to be found.
+def read(level: Deviation, change: float, metric: Metric, kind: LevelKind = ACCEPTED) -> SentinelReading:
+    """Return *metric* beside a *level* of *kind*, if a relative *change* is to be found.
 
     Raises ``ValueError`` if the uncertainty of *metric* is unknown.
     """
-    difference = reading_of(metric).beside(level)
+    difference = reading_of(metric, kind).beside(level)
     refusal, margin = distances(difference)
     return SentinelReading(metric, difference.log, max(refusal, log1p(change) - margin), refusal + margin)
 
 
-def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> Verdict:
+def judge_level(level: Deviation, change: float, metrics: Sequence[Metric], kind: LevelKind = ACCEPTED) -> Verdict:
     """Return the verdict on one or two readings of the same metric, which a *change* has moved or not.
 
     Raises ``ValueError`` if the uncertainty of one is unknown.
     """
-    readings = [read(level, change, metric) for metric in metrics]
+    readings = [read(level, change, metric, kind) for metric in metrics]
     first, last = readings[0], readings[-1]
     unit = last.metric.unit
-    text = f"{', then '.join(reading.text for reading in readings)}, accepted {amount(exp(level.log), unit)}"
+    text = f"{', then '.join(reading.text for reading in readings)}, {kind.value} {amount(exp(level.log), unit)}"
     if last.side == 0 and last.visible > log1p(change):
         quiet = sum(distances(level)) <= log1p(change)
-        why = "this reading varies" if quiet else "the accepted nights vary"
+        why = "this reading varies" if quiet else kind.varies
         seen = f"a change from {_percent(last.visible)} on would be seen"
         return Verdict("undecided", f"{text}: {seen}, {why} too much for {share(change)}", repeat=quiet)
     text += f" ±{_percent(last.allowed)}"
@@ -183,6 +197,18 @@ def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> V
     if len(readings) > 1 and first.side == last.side:
         return Verdict("failed", text)
     return Verdict("undecided", f"{text}: outside once", repeat=True)
+
+
+def judge_noise(change: float, metric: Metric) -> Verdict:
+    """Return whether a second run that varies like that of *metric* would show a *change*.
+
+    Raises ``ValueError`` if its uncertainty is unknown.
+    """
+    visible = read(reading_of(metric, BEFORE), change, metric, BEFORE).visible
+    text = f"{amount(metric.value, metric.unit)}: a change from {_percent(visible)} on will be seen"
+    if visible > log1p(change):
+        return Verdict("undecided", f"{text}, this machine varies too much for {share(change)}")
+    return Verdict("passed", text)
 
 
 def _percent(difference: float, sign: str = "") -> str:

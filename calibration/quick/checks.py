@@ -2,7 +2,7 @@
 """Checks of the quick gate: one SUT's runs of the profile sentinel against what was accepted for it."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -16,7 +16,20 @@ from calibration.base.validity import Validity
 from calibration.context.facts import NOT_KNOWN, same_fact
 from calibration.judge.baseline_files import Accepted, Baselines
 from calibration.judge.causes import INSTRUMENT
-from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap, judge_level, level_of
+from calibration.judge.sentinels import (
+    ACCEPTED,
+    BEFORE,
+    SENTINELS,
+    Deviation,
+    LevelKind,
+    Sentinel,
+    Verdict,
+    judge_gap,
+    judge_level,
+    judge_noise,
+    level_of,
+    reading_of,
+)
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
@@ -52,15 +65,31 @@ class QuickCheck(Model):
 
 
 class State(NamedTuple):
-    """What is accepted for a SUT: bounds by metric, and the facts of the accepted run or why they are not known.
+    """What a SUT is compared with: levels and upper bounds by metric, facts of a run or why they are not known.
 
-    ``accept`` is the command that accepts its newest run.
+    ``lack`` is said of a metric without a level, ``run`` and ``kind`` name what it is. Without ``uppers``, gaps are
+    not judged.
     """
 
-    accepted: Accepted
+    levels: Callable[[str], Deviation | None]
+    uppers: Callable[[str], float | None] | None
     facts: Mapping[str, str]
     missing: str | None
-    accept: str
+    lack: str
+    run: str = "the accepted run"
+    kind: LevelKind = ACCEPTED
+
+
+def saved_state(document: RunDocument) -> State:
+    """Return what *document*, a run before, says of the machine. One run says nothing of the longest gap of another."""
+    found = {item.metric.name: item.metric for item in metrics_of(document) if item.valid}
+
+    def level(name: str) -> Deviation | None:
+        return reading_of(found[name], BEFORE) if name in found else None
+
+    return State(
+        level, None, document.facts, None, "not measured or invalid in the run before", "the run before", BEFORE
+    )
 
 
 def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -> State:
@@ -74,22 +103,35 @@ def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -
     for file, reason in accepted.faults:
         raise InputError(f"{file}: {reason}")
     accept = accept_command("/".join(sut), results)
+
+    def level(name: str) -> Deviation | None:
+        baseline = accepted.bounds.get(name)
+        return None if baseline is None else level_of(baseline.bounds, baseline.acceptance.outside)
+
+    def upper(name: str) -> float | None:
+        baseline = accepted.bounds.get(name)
+        return None if baseline is None else baseline.bounds.upper
+
+    def state(facts: Mapping[str, str], missing: str | None) -> State:
+        return State(level, upper, facts, missing, f"no accepted bounds: {accept}")
+
     newest = max(accepted.levels.values(), key=lambda level: level.night, default=None)
     if newest is None:
-        return State(accepted, {}, f"no run of this SUT is accepted: {accept}", accept)
+        return state({}, f"no run of this SUT is accepted: {accept}")
     run_id = next(item.id for item in newest.acceptance.accepted if (item.testbed, item.sut) == sut)
     path = run_directory(results, *sut, run_id) / RUN
     try:
         facts: Mapping[str, str] = open_run(path, below=results).document.facts
     except FileNotFoundError:
-        return State(accepted, {}, f"the accepted run {run_id} is not in the results any more", accept)
-    return State(accepted, facts, None if facts else f"the accepted run {run_id} has no context", accept)
+        return state({}, f"the accepted run {run_id} is not in the results any more")
+    return state(facts, None if facts else f"the accepted run {run_id} has no context")
 
 
-def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolerances) -> Iterator[QuickCheck]:
+def check_sut(documents: Sequence[RunDocument], state: State | None, tolerances: Tolerances) -> Iterator[QuickCheck]:
     """Yield the checks of a SUT from the *documents* of its run and, if anything was repeated, of that one.
 
-    Without a measurement only what is known is checked.
+    Without a *state* to compare with, the checks are whether it is quiet enough for it. Without a measurement only what
+    is known is checked.
     """
     first = documents[0]
     last = next((document for document in reversed(documents) if document.measurements), first)
@@ -107,14 +149,14 @@ def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolera
     busy = ", ".join(check.title for check in failed if check.name in MOMENTARY)
     if promises:
         yield check("promises", promises, [SHORTEST] if busy and last.measurements else ())
-    if first.facts:
+    if first.facts and state is not None:
         yield check("context", _context(first.facts, state))
     if not first.measurements:
         return
     for sentinel in SENTINELS:
         verdict = _level(sentinel, documents, state, tolerances)
         yield check(sentinel.name, [_result(verdict, busy)], [sentinel.kind] if verdict.repeat else ())
-    gaps = list(_gaps(documents, state.accepted))
+    gaps = [] if state is None or state.uppers is None else list(_gaps(documents, state.uppers))
     if gaps:
         repeat = ["jitter"] if any(verdict.repeat for verdict in gaps) else ()
         yield check("gap", [_result(verdict, busy) for verdict in gaps], repeat)
@@ -143,25 +185,28 @@ def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
         known = NOT_KNOWN not in {facts[name], state.facts[name]}
         text = f"{name}: {changed_fact(state.facts[name], facts[name])}"
         yield Result("failed" if known else "undecided", text)
-    yield Result("passed", f"{len(common) - len(differ)} of {len(common)} facts are those of the accepted run")
+    yield Result("passed", f"{len(common) - len(differ)} of {len(common)} facts are those of {state.run}")
 
 
-def _level(sentinel: Sentinel, documents: Sequence[RunDocument], state: State, tolerances: Tolerances) -> Verdict:
+def _level(
+    sentinel: Sentinel, documents: Sequence[RunDocument], state: State | None, tolerances: Tolerances
+) -> Verdict:
     """Return the verdict on the first metric of *sentinel* that the SUT has."""
     read = [{item.metric.name: item for item in metrics_of(document)} for document in documents]
     name = next((name for name in sentinel.metrics if name in read[0]), None)
     if name is None:
         return Verdict("undecided", f"not measured: {_why_missing(documents[0], sentinel)}")
     found = [items[name] for items in read if name in items]
-    baseline = state.accepted.bounds.get(name)
-    if baseline is None:
-        return Verdict("undecided", f"{name}: no accepted bounds: {state.accept}")
     if invalid := next((item for item in found if not item.valid), None):
         return Verdict("undecided", f"{name}: invalid: {', '.join(invalid.flags)}")
     change = max(sentinel.change, tolerances.fraction(name))
     try:
-        level = level_of(baseline.bounds, baseline.acceptance.outside)
-        return judge_level(level, change, [item.metric for item in found])
+        if state is None:
+            return judge_noise(change, found[0].metric)
+        level = state.levels(name)
+        if level is None:
+            return Verdict("undecided", f"{name}: {state.lack}")
+        return judge_level(level, change, [item.metric for item in found], state.kind)
     except ValueError as error:
         return Verdict("undecided", f"{name}: {error}", repeat=True)
 
@@ -171,7 +216,7 @@ def _why_missing(document: RunDocument, sentinel: Sentinel) -> str:
     return "; ".join(reasons) or "not planned"
 
 
-def _gaps(documents: Sequence[RunDocument], accepted: Accepted) -> Iterator[Verdict]:
+def _gaps(documents: Sequence[RunDocument], uppers: Callable[[str], float | None]) -> Iterator[Verdict]:
     """Yield the verdict on the longest gap of each isolated CPU; undecided where it is invalid or missing."""
     lost = [item for item in documents[0].not_measured if item.kind == "jitter" and item.cause != "not_planned"]
     if lost:
@@ -184,9 +229,7 @@ def _gaps(documents: Sequence[RunDocument], accepted: Accepted) -> Iterator[Verd
             yield Verdict("undecided", f"CPU {values.cpu}: invalid: {', '.join(codes)}")
             continue
         gaps = [values.gaps for values, _ in found]
-        baseline = accepted.bounds.get(name)
-        upper = None if baseline is None else baseline.bounds.upper
-        verdict = judge_gap(upper, [gap.max_ns for gap in gaps], values.gaps.wall_s)
+        verdict = judge_gap(uppers(name), [gap.max_ns for gap in gaps], values.gaps.wall_s)
         yield verdict._replace(text=f"CPU {values.cpu}: {verdict.text}")
 
 

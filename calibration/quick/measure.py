@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import yaml
 
@@ -120,17 +120,27 @@ class Sentry:
         ]
 
     def _run(self, command: Sequence[str]) -> int:
-        """Run *command* with its output in the log, and return its exit code; it cleans up if this is interrupted."""
+        """Run *command* with its output in the log, and return its exit code."""
         with (self.folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                process.send_signal(signal.SIGINT)
-                process.wait()
-                raise
-            finally:
-                signal.signal(signal.SIGTERM, before)
+            return run_to_end(command, log)
+
+
+def run_to_end(command: Sequence[str], output: BinaryIO, directory: Path | None = None) -> int:
+    """Run *command* in *directory* with its *output*, and return its exit code; it cleans up if this is interrupted."""
+    process = subprocess.Popen(
+        command,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

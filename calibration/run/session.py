@@ -689,10 +689,17 @@ def is_standalone_run(directory: Path) -> bool:
     return (directory / JOB).is_file()
 
 
-def import_standalone_run(left: Path, results: Path, *, testbed: str | None = None, sut: str | None = None) -> Path:
+def import_standalone_run(
+    left: Path,
+    results: Path,
+    *,
+    testbed: str | None = None,
+    sut: str | None = None,
+    checks: Iterable[Check] = (),
+) -> Path:
     """Store the run in *left*, which ran without a controller, in the results; return its directory there.
 
-    Raises ``InputError`` if it is not such a run, or it is there already.
+    *checks* were made of its capture. Raises ``InputError`` if it is not such a run, or it is there already.
     """
 
     def content(name: str) -> bytes:
@@ -722,7 +729,7 @@ def import_standalone_run(left: Path, results: Path, *, testbed: str | None = No
         boot_id=job.boot_id,
         capture=CAPTURE,
         capture_sha256=sha256(capture).hexdigest(),
-        checks=(),
+        checks=tuple(checks),
         changes=(),
         plan=plan,
     )

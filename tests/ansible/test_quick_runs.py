@@ -11,10 +11,15 @@ import pytest
 import yaml
 from support import PATIENCE_S, ROOT
 
-from calibration.base.errors import INTERRUPTED, InputError
+from calibration.base.errors import INTERRUPTED, EnvironmentLacksError, InputError
 from calibration.quick.gate import check_inventory, exit_code
+from calibration.quick.here import ROUNDS, measure_here
 from calibration.quick.measure import LOG, Sentry, Wanted
+from calibration.results.find import find_run
 from calibration.results.layout import REFERENCES
+from calibration.results.plain import metrics_of
+from calibration.results.store import read_run
+from calibration.runner import lock
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +116,26 @@ def test_suts_without_an_accepted_run_are_measured_and_undecided(
     assert known["sut1", "measured"] == "passed"
     assert known["sut1", "context"] == known["sut1", "clock"] == "undecided"
     assert [name for sut, name in known if sut == "sut3"] == ["measured"]
+
+
+def test_this_machine_is_measured_without_ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no program but those named by their path
+    document = measure_here(tmp_path / "results", CLOCK)
+    assert (document.run.status, document.run.sut) == ("complete", "localhost")
+    assert [measurement.kind for measurement in document.measurements] == CLOCK
+    (found,) = document.attempts
+    assert {check.name for check in found.checks} == {"background_load", "free_memory"}
+    (lowest,) = (
+        item.metric for item in metrics_of(document) if item.metric.name == "core_frequency.scalar.all.lowest_hz"
+    )
+    assert lowest.rounds == ROUNDS
+    assert read_run(find_run(tmp_path / "results")) == document
+
+
+def test_a_machine_that_is_reserved_is_not_measured(tmp_path: Path) -> None:
+    with (
+        lock.take("calibration"),
+        pytest.raises(EnvironmentLacksError, match="not measured: the SUT is reserved by run"),
+    ):
+        measure_here(tmp_path / "results", CLOCK)
+    assert not (tmp_path / "results").exists()

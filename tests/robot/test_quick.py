@@ -27,9 +27,11 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.preflight.checks import REQUIRED, Check
 from calibration.quick import gate as quick
+from calibration.quick import here
 from calibration.quick.checks import CheckName
 from calibration.quick.gate import SUITE
 from calibration.quick.measure import Wanted
+from calibration.results.find import find_run
 from calibration.results.history import Sut
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.plain import metrics_of
@@ -524,3 +526,108 @@ def test_each_check_is_a_test_of_the_suite() -> None:
         assert [step.name for step in test.body] == [
             f"Then the check {next(iter(test.tags))} passes on SUT ${{SUT}} in testbed ${{TESTBED}}"
         ]
+
+
+# Around a benchmark
+
+
+def around(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *answers: RunDocument, before: RunDocument | None = None
+) -> tuple[Ended, list[set[str] | None]]:
+    """Gate this machine, which answers with *answers*; return how it ended, and what was measured."""
+    asked: list[set[str] | None] = []
+    left = list(answers)
+
+    def measure(results: Path, kinds: set[str] | None = None) -> RunDocument:
+        asked.append(kinds)
+        if kinds is None:
+            store(left[0], results)
+        return left.pop(0)
+
+    monkeypatch.setattr(here, "measure_here", measure)
+    if before is None:
+        return command("gate", "--quick", "--save", folder / "before"), asked
+    store(before, folder / "before")
+    return command("gate", "--quick", "--against", folder / "before"), asked
+
+
+def varied(spread: float) -> Change:
+    """Return a change to a latency whose rounds vary by *spread*."""
+
+    def fields(values: IdleLatencyValues) -> dict[str, Any]:
+        rounds = [values.latency_ns.value * (1 + spread * part) for part in (-1, -0.5, -0.1, 0.1, 0.5, 1)]
+        return {"latency_ns": estimate([[value] for value in rounds], "ns", rounds=range(6))}
+
+    return lambda document: with_values(document, "idle_latency", fields)
+
+
+def test_a_quiet_machine_is_saved_before_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, asked = around(monkeypatch, tmp_path, made())
+    assert ended.code == GOOD, ended.said
+    assert ended.said.splitlines()[-1] == "Quiet enough? Yes."
+    assert asked == [None]
+    assert find_run(tmp_path / "before").name == made().run.id
+    for title in ("Idle latency", "Read bandwidth", "Core clock"):
+        assert re.search(rf"passed +{title}: .*: a change from 0\.\d+ % on will be seen$", ended.said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    (varied(0.05), "this machine varies too much for 10 %"),
+    (checks(LOADED), "Other load: expected 6.1.*, found gcc"),
+    (invalid("idle_latency"), "invalid: PLACEMENT_WRONG"),
+    (without("core_frequency"), "not measured: "),
+])  # fmt: skip
+def test_a_machine_that_is_not_quiet_enough_is_said_to_be(
+    changes: Change, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, asked = around(monkeypatch, tmp_path, made(changes))
+    assert (ended.code, asked) == (ENVIRONMENT, [None]), ended.said
+    assert text in ended.said
+    assert ended.said.splitlines()[-1] == "Quiet enough? No, or unknown: see above."
+
+
+@pytest.mark.parametrize(("changes", "kinds"), [
+    (latency(1.08), None), (latency(1.13), {"idle_latency"}), (bandwidth(0.85), {"peak_injection_bandwidth"}),
+    (clock(0.85), {"core_frequency"}), (facts(processor="another"), None),
+])  # fmt: skip
+def test_a_machine_is_compared_with_itself_before_the_benchmark(
+    changes: Change, kinds: set[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = made(run_id=ACCEPTED_ID), made(changes)
+    ended, asked = around(monkeypatch, tmp_path, after, after, before=before)
+    same = kinds is None and after.facts == before.facts
+    assert ended.code == (GOOD if same else VERDICT_FAILED), ended.said
+    assert asked == [None, kinds][: 1 + (kinds is not None)]
+    assert ended.said.count("FAILED") == (not same)
+    assert ("The same as before? Yes" in ended.said) == same
+    assert "before 1" in ended.said
+    assert "accepted" not in ended.said
+
+
+def test_a_longer_gap_and_another_sutprobe_are_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = made(gap(1e6), facts(sutprobe_build="fedcba987654"))
+    ended, _ = around(monkeypatch, tmp_path, changed, before=made(run_id=ACCEPTED_ID))
+    assert ended.code == GOOD, ended.said
+
+
+def test_what_varied_before_the_benchmark_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, asked = around(monkeypatch, tmp_path, made(), before=made(varied(0.05), run_id=ACCEPTED_ID))
+    assert (ended.code, asked) == (ENVIRONMENT, [None]), ended.said
+    assert "the run before varies too much for 10 %" in ended.said
+
+
+@pytest.mark.parametrize(("words", "fault"), [
+    (("--save", "x"), "--save needs --quick"),
+    (("--quick", "--change", "7"), "--change needs --save or --against"),
+    (("--quick", "--save", "x", "--forks", "1"), "--forks does not go with --save and --against"),
+    (("--quick", "--save", "x", "--output", "y"), "--output does not go with --save and --against"),
+    (("--quick", "--against", "nowhere"), "cannot read the directory nowhere"),
+])  # fmt: skip
+def test_options_of_other_gates_are_refused(
+    words: tuple[str, ...], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = command("gate", *words)
+    assert ended.code == BAD_INPUT
+    assert fault in ended.said
+    assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from calibration.judge.baseline_files import Bounds
 from calibration.judge.prediction import OUTSIDE, predict
 from calibration.judge.prediction import Level as NightsLevel
 from calibration.judge.sentinels import (
+    BEFORE,
     FALSE_REFUSALS,
     FOUND,
     SENTINELS,
@@ -213,3 +214,41 @@ def test_changed_machines_hardly_pass(nights: int, boot: float, moment: float, c
     assert passed <= binom.isf(1e-3, TRIALS, 1 - FOUND) / TRIALS
     if boot < 0.01:
         assert refused >= binom.isf(1 - 1e-3, TRIALS, FOUND) / TRIALS
+
+
+def rates_of_pairs(moment: float, change: float, *, rounds: int = 12) -> tuple[float, float]:
+    """Return the shares of machines that fail and that pass after a run before, if they read *change* off it.
+
+    Runs vary as much as *moment*, the variation of their rounds, makes them uncertain.
+    """
+    chance = np.random.default_rng([round(1e4 * moment), round(1e4 * abs(change))])
+
+    def run(level: float) -> Metric:
+        today = level * np.exp(moment / sqrt(rounds) * chance.standard_normal())
+        return latency(*(today * np.exp(moment * chance.standard_normal(rounds))))
+
+    failed = passed = 0
+    for _ in range(TRIALS):
+        level = reading_of(run(100), BEFORE)
+        metrics = [run(100 * (1 + change)) for _ in range(2)]
+        verdict = judge_level(level, 0.1, metrics[:1], BEFORE)
+        if verdict.repeat:
+            verdict = judge_level(level, 0.1, metrics, BEFORE)
+        failed += verdict.outcome == "failed"
+        passed += verdict.outcome == "passed"
+    return failed / TRIALS, passed / TRIALS
+
+
+@pytest.mark.parametrize("moment", [0.005, 0.05])
+def test_a_machine_that_is_as_before_is_hardly_refused(moment: float) -> None:
+    refused, passed = rates_of_pairs(moment, 0.0)
+    assert refused <= binom.isf(1e-3, TRIALS, SHARE) / TRIALS
+    assert (passed > 0.99) == (moment < 0.01)
+
+
+@pytest.mark.parametrize("moment", [0.005, 0.05])
+@pytest.mark.parametrize("change", [0.1, -0.1])
+def test_a_machine_that_is_not_as_before_hardly_passes(moment: float, change: float) -> None:
+    refused, passed = rates_of_pairs(moment, change)
+    assert passed <= binom.isf(1e-3, TRIALS, 1 - FOUND) / TRIALS
+    assert (refused > FOUND) == (moment < 0.01)
