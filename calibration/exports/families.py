@@ -15,6 +15,9 @@ from calibration.measurements.metric_rows import LABEL, Better, MetricRow
 
 PREFIX: Final = "calibration"
 
+WORST_OF: Final = "cpu"
+"""Label whose worst value may represent all: a lab of 100 SUTs with 504 CPUs has 150,000 of it."""
+
 
 class BaseUnit(NamedTuple):
     """A base unit: ``factor`` converts to it, ``ending`` is how names say the old one."""

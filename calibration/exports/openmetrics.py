@@ -17,15 +17,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from calibration.base.gc_pause import paused_collector
-from calibration.exports.families import PREFIX, Family, family_of
+from calibration.exports.families import PREFIX, WORST_OF, Family, family_of
 from calibration.exports.history import valid_metrics
 from calibration.judge.answer import State
 from calibration.judge.night import Judgement, judge_newest
 from calibration.judge.verdicts import Check
 from calibration.results.history import Sut
-
-WORST_OF: Final = "cpu"
-"""Label whose worst value represents all: a lab of 100 SUTs with 504 CPUs would have 150,000 samples of it."""
 
 TIME: Final = f"{PREFIX}_measurement_timestamp_seconds"
 

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "ansible-runner": "tests/ansible/test_automation.py runs it",
     "ansible-vault": "asks for a password",
     "benchmark": "anybody's own",
+    "bencher": "sends to a server",
     "cat": NEEDS_A_LAB,
     "cd": "the shell's own",
     "cp": "copies the example inventory, which tests/ansible/test_roles.py reads",
@@ -49,6 +50,7 @@ ELSEWHERE = {
     "known-answers": "tests/probe/test_selftest.py runs it",
     "libdoc": "Robot Framework's own; tests/robot loads the libraries",
     "mkdir": "the shell's own",
+    "otava": "findings/otava-series-with-nan.sh installs and runs it",
     "openssl": "any random number will do",
     "pip": "tests/dist/test_wheel.py builds and installs the wheel",
     "podman": "tests/probe/test_container.py makes a container",
@@ -329,6 +331,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NAMES = {
     "RUN": "testbed1/sut1",
+    "before": "results",
     "/var/lib/node_exporter/calibration.prom": "calibration.prom",
     "tests/fixtures/context/x86_64-cxl.tar.gz": str(FIXTURES / "context" / "x86_64-cxl.tar.gz"),
 }

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import duckdb
+import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -44,6 +45,7 @@ from calibration.judge.answer import State
 from calibration.judge.night import EXPECTED_NIGHTS
 from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
+from calibration.measurements.jitter import JitterValues
 from calibration.results import index
 from calibration.results.layout import RUN
 from calibration.results.store import read_run
@@ -826,6 +828,120 @@ def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: P
     assert len([name for name, _ in found if name == "calibration_idle_latency_seconds"]) == 1
     newest = datetime(2026, 1, 30, 2, tzinfo=UTC).timestamp()  # the last night's run has none
     assert {value for (name, _), value in found.items() if name == TIME} == {newest}
+
+
+# Bencher and Otava
+
+BENCHER: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"minLength": 1, "maxLength": 1024},
+    "additionalProperties": {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"minLength": 1, "maxLength": 64},
+        "additionalProperties": {
+            "type": "object",
+            "required": ["value"],
+            "properties": {name: {"type": "number"} for name in ("value", "lower_value", "upper_value")},
+            "additionalProperties": False,
+        },
+    },
+}
+"""What https://bencher.dev/docs/reference/bencher-metric-format says: schema, and lengths of names."""
+
+
+def without_cpus(metrics: Iterator[tuple[str, float, str, datetime]]) -> dict[str, float]:
+    """Return the worst of the CPUs' values by the name with ``*``; those of jitter are worse if higher."""
+    found: dict[str, float] = {}
+    for name, value, *_ in metrics:
+        plain = re.sub(r"\bcpu\d+", "cpu*", name)
+        found[plain] = max(value, found.get(plain, value))
+    return found
+
+
+def two_cpus(results: Path, directory: Path) -> Path:
+    """Store the newest run of s1 with a second measured CPU, whose gaps are shorter, in *directory*."""
+    document = read_run(results / "t1" / "s1" / run_id(2))
+    index = index_of(document, "jitter")
+    values = document.measurements[index].values
+    assert isinstance(values, JitterValues)
+    gaps = values.gaps.model_copy(update={"max_ns": values.gaps.max_ns / 2})
+    other = document.measurements[index].model_copy(
+        update={"id": "jitter-other", "values": values.model_copy(update={"cpu": values.cpu + 1, "gaps": gaps})}
+    )
+    measurements = (*document.measurements, other)
+    verdicts = tuple(verdicts_of(measurements, ()))
+    store(document.model_copy(update={"measurements": measurements, "verdicts": verdicts}), directory)
+    return directory
+
+
+def test_bencher_gets_the_newest_run_of_each_sut_in_its_format(results: Path, tmp_path: Path) -> None:
+    ended = called("export", "bencher", "--results", results, "-o", tmp_path / "made" / "here")
+    assert ended.exit_code == 0, ended.output
+    newest = {document["run"]["sut"]: document for document in documents(results)}
+    assert {path.name for path in (tmp_path / "made" / "here" / "t1").iterdir()} == {f"{sut}.json" for sut in newest}
+    for sut, document in newest.items():
+        written = json.loads((tmp_path / "made" / "here" / "t1" / f"{sut}.json").read_bytes())
+        jsonschema.validate(written, BENCHER)
+        found = {
+            f"{benchmark}.{measure}": values for benchmark, of in written.items() for measure, values in of.items()
+        }
+        assert {name: values["value"] for name, values in found.items()} == without_cpus(stored(document))
+        if sut == "s1":
+            (latency,) = (item["metric"] for item in document["verdicts"] if item["name"] == "idle_latency.latency_ns")
+            assert [found["idle_latency.latency_ns"][end] for end in ("lower_value", "upper_value")] == latency[
+                "interval"
+            ]
+    assert "s2" in ended.stderr
+    assert "idle_latency.latency_ns left out: the pages lie in node 1" in ended.stderr
+
+
+def test_every_metric_has_a_measure_that_bencher_takes() -> None:
+    rows = [row for declaration in registry().values() for row in declaration.metric_rows if not row.imported]
+    measures = {row.example.rpartition(".")[2] for row in rows}
+    assert all(0 < len(measure) <= 64 for measure in measures)
+    assert all(row.example.count(".") for row in rows)
+
+
+def test_the_worst_cpu_counts_where_cpus_have_no_name(results: Path, tmp_path: Path) -> None:
+    two = two_cpus(results, tmp_path / "results")
+    assert called("export", "bencher", "--results", two, "-o", tmp_path / "made").exit_code == 0
+    written = json.loads((tmp_path / "made" / "t1" / "s1.json").read_bytes())
+    gaps = [
+        value for name, value, *_ in stored(next(documents(two))) if re.fullmatch(r"jitter\.cpu\d+\.gaps\.max_ns", name)
+    ]
+    assert len(set(gaps)) == 2
+    assert written["jitter.cpu*.gaps"]["max_ns"]["value"] == max(gaps)
+
+
+def test_otava_gets_the_whole_history_a_file_for_each_metric(results: Path, tmp_path: Path) -> None:
+    ended = called("export", "otava", "--results", results, "-o", tmp_path / "made")
+    assert ended.exit_code == 0, ended.output
+    config = yaml.safe_load((tmp_path / "made" / "otava.yaml").read_bytes())
+    expected: dict[str, list[list[str]]] = {}
+    for document in documents(results):
+        run = document["run"]
+        for name, value in without_cpus(stored(document)).items():
+            test = f"{run['testbed']}/{run['sut']}/{name}"
+            expected.setdefault(test, []).append([run["started_at"], run["id"], str(value)])
+    assert config["tests"].keys() == expected.keys()
+    assert config["test_groups"] == {
+        sut: [test for test in config["tests"] if test.startswith(f"{sut}/")] for sut in ("t1/s1", "t1/s2", "t1/s3")
+    }
+    better = {row.name: row.better for declaration in registry().values() for row in declaration.metric_rows}
+    for test, told in config["tests"].items():
+        ((metric, column),) = told["metrics"].items()
+        assert metric == test, "Otava's own check refuses two of one name"
+        name = test.split("/", 2)[2]
+        head, *rows = [line.split(",") for line in (tmp_path / "made" / told["file"]).read_text().splitlines()]
+        assert head == ["time", *told["attributes"], column["column"]] == ["time", "run", name]
+        assert [[time, run, float(value)] for time, run, value in rows] == [
+            [time, run, float(value)] for time, run, value in sorted(expected[test])
+        ]
+        assert re.fullmatch(r"[\w./]+", told["file"]), "a CI system's artefacts have no other names"
+        if name in better:
+            assert column["direction"] == (1 if better[name] == "higher" else -1)
 
 
 # Dashboard
