@@ -370,6 +370,13 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             "Looked for with ``context_bmc_ok`` only, among the newest 64 events.",
             finding=True,
         ),
+        _warn(
+            "DATA_WRONG",
+            "Memory held something else than was written, or arithmetic gave a wrong result.",
+            "Do not use the machine. The table names CPU, node and address: swap module or processor, and repeat.",
+            ":doc:`burn_in` found it, in any round, also an interrupted one. It fails the run.",
+            finding=True,
+        ),
         _info(
             "COUNTERS_SAMPLED_LESS",
             "Counters that take long to read were not read around every measurement.",

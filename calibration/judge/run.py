@@ -18,7 +18,25 @@ def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocumen
     """Return *document* with its verdicts: every metric against its limit in *limits* and in its acceptance files."""
     lists = (limits, *(acceptance.limits for acceptance in document.acceptance))
     kernel = kernel_kind(None if document.context is None else document.context.parsed)
-    return document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements, lists, kernel))})
+    verdicts = (*verdicts_of(document.measurements, lists, kernel), *_of_the_machine(document))
+    return document.model_copy(update={"verdicts": verdicts})
+
+
+def _of_the_machine(document: RunDocument) -> Iterator[Verdict]:
+    """Yield a failure for each flag of the machine with which a kind of the plan fails, measured or not."""
+    kinds = () if document.plan is None else dict.fromkeys(step.kind for step in document.plan.steps)
+    for kind in kinds:
+        for flag in document.flags:
+            if flag.code in declaration(kind).fails_with:
+                yield Verdict(
+                    name=f"{kind}.{flag.code.lower()}",
+                    measurement=None,
+                    metric=None,
+                    lower=None,
+                    upper=None,
+                    outcome="fail",
+                    reason=flag.reason,
+                )
 
 
 def verdicts_of(

@@ -264,6 +264,10 @@ class Declaration(ABC, Generic[S, V]):
     """Measured once, after the rounds: a search, or a load over time that rounds would cut."""
     longest: ClassVar[tuple[str, tuple[str, ...]] | None] = None
     """What is said of it while a run is watched: a name, and where the result has the longest time of each CPU."""
+    fills_memory: ClassVar[bool] = False
+    """Takes a share of whatever memory is available, however much that is."""
+    fails_with: ClassVar[frozenset[str]] = frozenset()
+    """Flags of the whole machine with which a run of this kind fails, without any limit."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 

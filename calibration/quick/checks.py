@@ -14,7 +14,7 @@ from calibration.base.files import read_given
 from calibration.base.model import Model, fault_of
 from calibration.base.validity import Validity
 from calibration.context.facts import NOT_KNOWN, same_fact
-from calibration.judge.baseline_files import Accepted, Baselines
+from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import INSTRUMENT
 from calibration.judge.sentinels import (
     ACCEPTED,

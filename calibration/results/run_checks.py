@@ -61,10 +61,14 @@ def check_settings_restored(document: Judged) -> Iterator[Result]:
 
 
 def check_errors(document: Judged) -> Iterator[Result]:
-    """Yield the errors of memory and PCIe links during the run; undecided if none are counted, or a count was lost."""
+    """Yield the errors of memory and PCIe links during the run, and of a burn-in.
+
+    Undecided if none are counted, or a count was lost.
+    """
     healths = [attempt.health for attempt in document.attempts if attempt.health is not None]
     counters = [counted for health in healths for counted in health.counters if counted.kind in WORDS]
-    errors = [flag for flag in document.flags if flag.code in {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED"}]
+    codes = {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED", "DATA_WRONG"}
+    errors = [flag for flag in document.flags if flag.code in codes]
     for error in errors:
         yield Result("failed", error.reason)
     read = sum(counted.read for counted in counters)

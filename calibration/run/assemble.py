@@ -16,6 +16,7 @@ from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output
 from calibration.formats.readings import Reading
+from calibration.measurements import declaration
 from calibration.measurements.plan import Plan
 from calibration.measurements.sut import machine_flags
 from calibration.preflight.checks import flags as expectation_flags
@@ -40,8 +41,9 @@ from calibration.results.model import (
 )
 from calibration.results.rated import rated_flags
 from calibration.run.outcomes import NO_REASON, outcomes
-from calibration.run.records import NotBegunRecord, read_kept
+from calibration.run.records import NotBegunRecord, StepRecord, read_kept
 from calibration.run.run_log import RunLog, replay
+from calibration.sutprobe.document import Warned, read_document
 
 LOST_CONTROLLER = "the controller was lost"
 INTERRUPTED = "interrupted"
@@ -120,7 +122,25 @@ def _flags(
     healths = (attempt.health for attempt in log.attempts if attempt.health is not None)
     context = captured.parsed
     rated = rated_flags(context, measurements)
-    yield from dict.fromkeys((*machine_flags(context), *rated, *chain.from_iterable(checks), *health_flags(healths)))
+    found = (*machine_flags(context), *rated, *chain.from_iterable(checks), *health_flags(healths), *_told_flags(log))
+    yield from dict.fromkeys(found)
+
+
+def _told_flags(log: RunLog) -> Iterator[Flag]:
+    """Yield the flags of which any answer warns that fail a run of its kind, be it one that is not used."""
+    for record, _ in chain.from_iterable(log.steps.values()):
+        fatal = declaration(record.step.kind).fails_with
+        where = "" if record.round is None else f"round {record.round}: "
+        for warning in _warnings(record) if fatal else ():
+            if warning.code in fatal:
+                yield flag(warning.code, where + warning.message)
+
+
+def _warnings(record: StepRecord) -> tuple[Warned, ...]:
+    try:
+        return () if record.document is None else read_document(record.document).warnings
+    except InputError:
+        return ()  # the reason is already recorded
 
 
 def _left_by_mlc(mlc: Mlc | None) -> Iterator[Unrestored]:

@@ -57,8 +57,9 @@ def make_plan(
     full: list[Step] = []
     planned: list[Planned] = []
     for kind, settings in profile.measurements.items():
-        with_room = _declared(roomy, kind, settings, prefetchers_ok=prefetchers_ok)
-        wanted = [step for step in with_room if isinstance(step, Step)]
+        fills = declaration(kind).fills_memory
+        with_room = _declared(sut if fills else roomy, kind, settings, prefetchers_ok=prefetchers_ok)
+        wanted = [] if fills else [step for step in with_room if isinstance(step, Step)]
         fits = not any(sut.lacking(step.memory_bytes) for step in wanted)
         planned += with_room if fits else _declared(sut, kind, settings, prefetchers_ok=prefetchers_ok)
         full += wanted
