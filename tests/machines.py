@@ -16,6 +16,7 @@ from calibration.base.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import SEARCH_SUFFIX, Step
 from calibration.measurements.traffic import group_text, read_group, read_sizes
 from calibration.measurements.traffic_shape import CACHE_SUFFIX
+from calibration.sutprobe.burn import LISTED
 from calibration.sutprobe.tracing import Traced
 from tests.report.traced import cause, view
 
@@ -316,6 +317,25 @@ def _firmware(document: dict[str, Any], step: Step) -> None:
     document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
 
 
+def _burnt(document: dict[str, Any], step: Step) -> None:
+    """Give each CPU and node what one has, a broken memory, and as many sensors as sutprobe reads."""
+    result = document["result"]
+    document["parameters"]["group"] = options(step, "group")
+    result["cpus"] = [{**result["cpus"][0], "cpu": cpu} for cpu in step.cpus]
+    result["nodes"] = [{**result["nodes"][0], "node": node, "bytes": size} for node, size in step.memory_bytes.items()]
+    word = f"0x{(1 << 64) - 1:016x}"
+    words = dict.fromkeys(("physical_address", "expected", "found", "found_again"), word)
+    places = {"cpu": step.cpus[-1], "node": max(step.memory_bytes), "offset_bytes": 1 << 39, "in_pass": 9999}
+    result["mismatches"] = [
+        {"at_unix_ns": document["started_at_unix_ns"] + k, **places, **words} for k in range(LISTED)
+    ]
+    result["cpus"][-1] |= {"wrong_words": 10**15, "wrong_bits": 64 * 10**15}
+    count = len(result["windows"])
+    sensors = [{"kind": "temperature", "name": f"coretemp Package id {k}", "unit": "degC"} for k in range(SENSORS)]
+    readings = [{"s": 29.999999999 * k, "values": [71.375 + k] * SENSORS} for k in range(count)]
+    result["telemetry"] = {"sources": sensors, "readings": readings, "unreadable": []}
+
+
 def _frequency(document: dict[str, Any], step: Step) -> None:
     points = {(point["work"], point["active"]): point for point in document["result"]["points"]}
     some = {str(len(cpus)): cpus for cpus in map(parse_cpulist, options(step, "together"))}
@@ -424,11 +444,15 @@ def _matrix(document: dict[str, Any], step: Step) -> None:
     ]
 
 
+SENSORS = 64
+"""As many as sutprobe reads."""
+
 SHORT = {"c2c_matrix", "loaded_latency", "memory_curves"}
 """Kinds whose search has an answer of the same length on every machine."""
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter, "wakeup": _wakeups, "firmware": _firmware, "core_frequency": _frequency,
+    "burn_in": _burnt,
     "latency_ladder": _ladder, "load_tail": _chases, "memory_parallelism": _chains,
     "latency_matrix": _chases, "core_latency": _chases, "random_bandwidth": _traffic, "bandwidth_matrix": _traffic,
     "memory_tiers": _traffic, "bandwidth_scaling": _traffic,

@@ -34,7 +34,9 @@ BASE_UNITS: Final = {
     "Hz": BaseUnit("hertz", 1.0, "_hz"),
     "fraction": BaseUnit("ratio", 1.0, "_(?:fraction|share)"),
     "per hour": BaseUnit("per_second", 1 / 3600, "_per_hour"),
+    "°C": BaseUnit("celsius", 1.0, "_c"),
     "loads": BaseUnit("", 1.0, ""),
+    "errors": BaseUnit("", 1.0, ""),
 }
 """Base unit of each unit of metrics; a number of things has none."""
 

@@ -155,8 +155,7 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
     of_all = f"of {len(placements)} placements"
     if astray := [placement for placement in placements if not placement.cpus_verified]:
         yield flag("CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {len(astray)} {of_all}")
-    topology = next((warning.message for warning in document.warnings if warning.code == "PLACEMENT_BY_TOPOLOGY"), None)
-    yield from _page_flags(placements, of_all, topology)
+    yield from page_flags(document, [placement.pages for placement in placements], of_all)
     yield from interference_flags([placement.interference for placement in placements], of_all)
     changed = [change for placement in placements if abs(change := _clock_change(placement)) > FREQUENCY_CHANGE]
     if changed:
@@ -242,9 +241,9 @@ def undisturbed(windows: Sequence[float], dirty: Collection[int]) -> list[float]
     return clean if 2 * len(clean) > len(windows) else list(windows)
 
 
-def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
-    """Yield the flags for page placement; *topology* says why reading back was unnecessary, if it was."""
-    pages = [placement.pages for placement in placements]
+def page_flags(document: ProbeDocument, pages: Sequence[Pages], of_all: str) -> Iterator[Flag]:
+    """Yield the flags for the *pages* of placements in *document*."""
+    topology = next((warning.message for warning in document.warnings if warning.code == "PLACEMENT_BY_TOPOLOGY"), None)
     if topology is not None:
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
     elif unread := [page for page in pages if page.checked == 0]:

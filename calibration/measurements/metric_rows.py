@@ -33,6 +33,7 @@ Family = Literal[
     "longest_gap",
     "lost_time",
     "wakeup",
+    "burn_in",
     "undeclared",
 ]
 """Groups of metrics, in the order of the columns of a lab's map."""
@@ -72,6 +73,7 @@ FAMILIES: Final[Mapping[Family, FamilyRow]] = {
     "longest_gap": FamilyRow("gap", "longest interruption", _NOISE),
     "lost_time": FamilyRow("lost", "CPU time lost to interruptions", _NOISE),
     "wakeup": FamilyRow("wake", "wake-up latency", "check idle states: cpupower idle-info"),
+    "burn_in": FamilyRow("burn", "burn-in", "see which node, CPU and time its errors have; dmesg and the cooling"),
     "undeclared": FamilyRow("old", "metrics of other versions", "measure with this version"),
 }
 """The families of metrics, in the order of the columns."""

@@ -35,7 +35,7 @@ class Profile(Model):
 
 def profile_names() -> list[str]:
     """Return the names of the built-in profiles: the shortest first, then those for one question."""
-    return ["quick", "nightly", "full", "counters", "sentinel", "rt_smoke", "rt_12h", "rt_24h"]
+    return ["quick", "nightly", "full", "counters", "sentinel", "rt_smoke", "rt_12h", "rt_24h", "burn_in"]
 
 
 def profile_named(name_or_path: str) -> str:

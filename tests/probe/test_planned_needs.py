@@ -44,7 +44,7 @@ def steps(request: pytest.FixtureRequest, cpus: list[int]) -> list[Step]:
         packages=1, node_bytes=64 * GIB, llc_bytes=8 * MIB, architecture=platform.machine(), **SUTS[request.param]
     )
     context = context.model_copy(update={"processor": context.processor.model_copy(update={"flags": ("sse2",)})})
-    profiles = map(load_profile, ("full", "counters"))
+    profiles = map(load_profile, ("full", "counters", "burn_in"))
     plans = [make_plan(context, profile, prefetchers_ok=True) for profile in profiles]
     return list({step.argv: step for plan in plans for step in plan.steps}.values())
 

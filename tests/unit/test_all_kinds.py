@@ -85,10 +85,11 @@ def context_of(cpus: int) -> Context:
 
 
 def with_pairs(**pairs: int) -> Profile:
-    """Return the profile ``full`` with other numbers of pairs in the matrix of CPUs."""
+    """Return the profile ``full`` with other numbers of pairs in the matrix of CPUs, and a burn-in."""
     full = load_profile("full")
+    burn_in = load_profile("burn_in").measurements
     matrix = full.measurements["c2c_matrix"].model_copy(update=pairs)
-    return full.model_copy(update={"measurements": {**full.measurements, "c2c_matrix": matrix}})
+    return full.model_copy(update={"measurements": {**full.measurements, **burn_in, "c2c_matrix": matrix}})
 
 
 MOST_PAIRS: Final = {"row_pairs": 8 * (LARGEST.cpus - 1), "pairs_per_class": 46}

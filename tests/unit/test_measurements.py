@@ -172,7 +172,7 @@ ELSEWHERE = (
     *("loaded_latency.90pct.latency_ns", "loaded_latency.90pct.cpu3.latency_ns", "loaded_latency.90pct.bandwidth_mb_s"),
     *("memory_curves.0.1.doubling_write_share", "memory_curves.50pct.bandwidth_mb_s", "memory_curves.50pct.latency_ns"),
     *("peak_injection_bandwidth.copy.bandwidth_mb_s", "idle_latency.cpu3.latency_ns"),
-    "core_frequency.avx2.4.median_hz",
+    *("core_frequency.avx2.4.median_hz", "burn_in.highest_c"),
 )
 """Metrics of machines, settings and texts of which there is no recording."""
 
@@ -260,7 +260,7 @@ def test_rejects_another_document(name: str) -> None:
             parse(name, {**raw, **change})
 
 
-SHAPES = ("core_frequency", "counted_volume", "c2c_latency", "c2c_matrix", "firmware", "jitter", "load_tail",
+SHAPES = ("burn_in", "core_frequency", "counted_volume", "c2c_latency", "c2c_matrix", "firmware", "jitter", "load_tail",
           "loaded_latency", "sustained_bandwidth", "wakeup")  # fmt: skip
 """A recorded document of each shape that sutprobe prints."""
 
@@ -310,7 +310,7 @@ OF_CPUS = ("jitter", "wakeup", "firmware")
 """Kinds without points of memory."""
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in (*OF_CPUS, "counted_volume")])
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in (*OF_CPUS, "counted_volume", "burn_in")])
 def test_missing_values_keep_their_reason(name: str) -> None:
     raw = read(name)
     for point in points(raw):
