@@ -41,6 +41,9 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 WINDOWS = 20
 """Parts of a round whose rates, clock and temperature are kept: 620 at most, whatever the length."""
 
+VERIFIED_UNITS = ((1e12, "TB"), (1e9, "GB"))
+"""Units of what was verified, the largest first."""
+
 NOT_BROKEN = Tolerance(fraction=1.0, reason="any error fails the run by itself")
 STEADY = Tolerance(fraction=0.1, reason="half of the load is arithmetic, whose share of the time varies")
 WARM = Tolerance(fraction=0.1, reason="a room varies by a few degrees")
@@ -177,8 +180,9 @@ class BurnIn(Declaration[BurnInSettings, BurnInValues]):
             own |= {cpu: own.get(cpu, 0) + size for cpu in part.cpus}
         fill_s = max(max(own.values()) / THREAD_FILL_BYTES_PER_S, max(by_node.values()) / NODE_FILL_BYTES_PER_S)
         prove_s = max(max(own.values()) / THREAD_PROVE_BYTES_PER_S, max(by_node.values()) / NODE_PROVE_BYTES_PER_S)
+        length, memory = units.exact_duration(settings.seconds), units.size(sum(by_node.values()))
         yield self.step(
-            f"{units.duration(settings.seconds)}, {units.plural(len(own), 'CPU')}, {units.size(sum(by_node.values()))}",
+            f"{length}, {units.plural(len(own), 'CPU')}, {memory}",
             "burn",
             {
                 "group": [f"{part}:{size}" for part, size in zip(parts, sizes, strict=True)],
@@ -227,10 +231,11 @@ class BurnIn(Declaration[BurnInSettings, BurnInValues]):
     def summary(self, measured: Sequence[BurnInValues]) -> Iterator[str]:
         """Yield what was verified, and what was wrong."""
         for values in measured:
+            scale, unit = units.fitting(values.verified_bytes, VERIFIED_UNITS)
             wrong = units.plural(values.errors, "error") if values.errors else "no error"
             yield (
                 f"{units.plural(values.cpus, 'CPU')} under full load for {units.duration(values.load_s)}, "
-                f"{values.verified_bytes / 1e12:.3g} TB of memory verified: {wrong}."
+                f"{values.verified_bytes / scale:.3g} {unit} of memory verified: {wrong}."
             )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
@@ -347,7 +352,7 @@ def _flags(values: BurnInValues) -> Iterator[Flag]:
             )
         if values.wrong_results:
             parts.append(f"{units.plural(values.wrong_results, 'wrong result')} of arithmetic")
-        yield flag("DATA_WRONG", f"{'; '.join(parts)}; found by CPUs {format_cpulist(values.wrong_cpus)}")
+        yield flag("DATA_WRONG", f"{'; '.join(parts)}; found by {units.numbered('CPU', values.wrong_cpus)}")
 
 
 def _size_flags(sut: Sut, document: ProbeDocument, result: BurnResult) -> Iterator[Flag]:

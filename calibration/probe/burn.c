@@ -643,8 +643,7 @@ static void warn(void)
 	if (!cpus)
 		return;
 	snprintf(message, sizeof(message),
-	         "%" PRIu64 " words of memory and %" PRIu64 " results of arithmetic were wrong, found by %" PRIu64
-	         " of %zu CPUs",
+	         "wrong: %" PRIu64 " words of memory, %" PRIu64 " results of arithmetic; found by %" PRIu64 " of %zu CPUs",
 	         words, work, cpus, state.count);
 	warning_add("DATA_WRONG", "%s", message);
 	fprintf(stderr, "sutprobe: %s\n", message);

@@ -28,7 +28,7 @@ class Burning:
     """A process that burns for minutes, and its memory while it stands still."""
 
     def __init__(self, native: Path, *words: str) -> None:
-        command = [native, "burn", "--seconds", "300", "--pages", "base", *words]
+        command = [str(native), "burn", "--seconds", "300", "--pages", "base", *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def mappings(self, least_bytes: int) -> list[tuple[int, int]]:
@@ -151,7 +151,7 @@ def test_flipped_bits_are_found_and_outlive_the_end(native: Path, cpus: list[int
         assert abs(found["at_unix_ns"] / 1e9 - time.time()) < 600
         assert found["physical_address"] is None or int(found["physical_address"], 16) % 4096 == offset % 4096
     (warned,) = (warning for warning in done.document["warnings"] if warning["code"] == "DATA_WRONG")
-    assert warned["message"] == "3 words of memory and 0 results of arithmetic were wrong, found by 1 of 1 CPUs"
+    assert warned["message"] == "wrong: 3 words of memory, 0 results of arithmetic; found by 1 of 1 CPUs"
     assert warned["message"] in done.stderr
 
 

@@ -13,7 +13,7 @@ import pytest
 from calibration.base.errors import InputError
 from calibration.finish import finish
 from calibration.measurements import declaration
-from calibration.measurements.base import Step
+from calibration.measurements.base import NotPlanned, Step
 from calibration.measurements.burn_in import BurnInSettings, BurnInValues
 from calibration.measurements.sut import KEPT_FREE_BYTES, Sut
 from calibration.measurements.traffic import read_group, read_sizes
@@ -25,7 +25,7 @@ from calibration.results.model import RunDocument
 from calibration.results.run_checks import check_errors
 from calibration.run.lifecycle import BegunRun, begin
 from calibration.run.plan import make_plan
-from calibration.run.records import MAX_RECORDS_BYTES, HealthRecord, StepRecord, append_record
+from calibration.run.records import MAX_RECORDS_BYTES, HealthRecord, Outcome, StepRecord, append_record
 from calibration.sutprobe.burn import LISTED, BurnResult
 from calibration.sutprobe.document import ProbeDocument, read_document
 from tests.machines import answer
@@ -81,13 +81,13 @@ def test_words_that_differ_are_named_and_nothing_is_struck_out() -> None:
     assert flag.severity == "warn"
     assert flag.reason == (
         "3 words of memory differed from what was written, first at 0x1000 of CPU 1's memory on node 0: "
-        "0x0000000000000003 in place of 0x0000000000000001; found by CPUs 1"
+        "0x0000000000000003 in place of 0x0000000000000001; found by CPU 1"
     )
     metrics = {metric.name: metric.value for metric in KIND.metrics(found.values)}
     assert metrics["burn_in.errors"] == 3.0
     assert "burn_in.highest_c" not in metrics  # a guest has no sensor
     (sentence,) = KIND.summary([found.values])
-    assert sentence.endswith("3 errors.")
+    assert sentence == "2 CPUs under full load for 20.0 s, 68.4 GB of memory verified: 3 errors."
 
 
 def test_wrong_arithmetic_counts_too() -> None:
@@ -96,7 +96,7 @@ def test_wrong_arithmetic_counts_too() -> None:
     found = parsed(raw)
     assert found.values.errors == 3
     assert [flag.reason for flag in found.flags if flag.code == "DATA_WRONG"] == [
-        "3 wrong results of arithmetic; found by CPUs 0"
+        "3 wrong results of arithmetic; found by CPU 0"
     ]
 
 
@@ -181,6 +181,7 @@ def test_memory_that_is_kept_free_is_left() -> None:
     assert step_of(Sut(small), memory_share=0.95).memory_bytes == {0: 4 * MIB}
     full = machine(packages=1, nodes=1, cores=2, node_bytes=KEPT_FREE_BYTES, llc_bytes=MIB)
     (skipped,) = KIND.steps(Sut(full), BurnInSettings())
+    assert isinstance(skipped, NotPlanned)
     assert skipped.reason == "less than 2 MiB for each CPU"
 
 
@@ -211,10 +212,11 @@ Measured = Callable[..., tuple[BegunRun, RunDocument]]
 def measured(tmp_path: Path) -> Measured:
     """Return what makes a run of records: round, outcome and document of each, and what was counted."""
 
-    def made(*answers: tuple[int, str, dict[str, Any]], counted: Health | None = None) -> tuple[BegunRun, RunDocument]:
-        names = {"testbed": "t", "sut": "s", "run_id": "r", "profile": "burn_in"}
+    def made(
+        *answers: tuple[int, Outcome, dict[str, Any]], counted: Health | None = None
+    ) -> tuple[BegunRun, RunDocument]:
         capture = CAPTURED.read_bytes()
-        run = begin(tmp_path, **names, capture=capture, now=NOW)
+        run = begin(tmp_path, testbed="t", sut="s", run_id="r", profile="burn_in", capture=capture, now=NOW)
         (step,) = run.plan.steps
         for number, ended, document in answers:
             record: dict[str, Any] = {"reason": None if ended == "ok" else "ended", "rc": 0, "stderr": ""}
