@@ -15,7 +15,8 @@ class Plan(Model):
 
     They are measured in rounds, each in another order, which the SUT shuffles by ``seed``; those measured once follow.
     ``full_memory_bytes`` is the most memory of each node that a step takes if there is enough; with less, buffers are
-    smaller. ``mlc`` are the commands of Intel MLC that follow the steps if available; durations exclude them.
+    smaller. ``mlc`` are the commands of Intel MLC that follow the steps if available, and opendcdiag runs for
+    ``opendcdiag_s``; durations exclude both.
     """
 
     profile: str
@@ -28,6 +29,7 @@ class Plan(Model):
     traffic_shape: ShapeReference | None
     last_level_cache: CacheReference | None = None
     mlc: tuple[MlcCommand, ...] = ()
+    opendcdiag_s: float | None = None
 
     def with_steps(self, steps: Iterable[Step]) -> Self:
         """Return this plan with other *steps*, and their durations."""

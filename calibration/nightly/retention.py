@@ -22,6 +22,7 @@ from calibration.base.files import PARTIAL, able_to, read_regular
 from calibration.results.documents import parse_json
 from calibration.results.layout import (
     CHECKER_OUTPUT,
+    DCDIAG_OUTPUT,
     MAX_REFERENCE_BYTES,
     MLC_FOLDER,
     RECORDS,
@@ -35,7 +36,7 @@ from calibration.results.store import read_run
 
 _RAW: Final = re.compile(
     rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|{REPORT}"
-    rf"|{PARTIAL.pattern}"
+    rf"|{re.escape(DCDIAG_OUTPUT)}|{PARTIAL.pattern}"
 )
 """Names in a run's directory of the raw data, of files generated from the document, and of half-written files."""
 

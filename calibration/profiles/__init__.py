@@ -22,7 +22,7 @@ ROUNDS = 6
 class Profile(Model):
     """A named list of measurements with their settings, in order, measured in ``rounds`` rounds.
 
-    ``mlc`` are the commands of Intel MLC that run after them if available.
+    ``mlc`` are the commands of Intel MLC that run after them if available, and opendcdiag runs for ``opendcdiag_s``.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Profile(Model):
     measurements: dict[str, Settings]
     not_measured: dict[str, str]
     mlc: tuple[MlcCommand, ...] = ()
+    opendcdiag_s: float | None = None
 
 
 def profile_names() -> list[str]:
@@ -66,6 +67,7 @@ class ProfileFile(Model):
     measurements: dict[str, dict[str, Any] | None] = Field(min_length=1)
     not_measured: dict[str, str] = Field(default_factory=dict)
     mlc: Any = Field(default_factory=list)
+    opendcdiag_s: Annotated[float, Field(gt=0, le=3600)] | None = None
 
 
 def parse_profile(text: str | bytes, name: str, source: str) -> Profile:
@@ -76,6 +78,8 @@ def parse_profile(text: str | bytes, name: str, source: str) -> Profile:
         raise InputError(f"{source}: {error}") from error
     except ValidationError as error:
         raise InputError(f"{source} is not a profile: {fault_of(error)}") from error
+    if file.opendcdiag_s is not None and "burn_in" not in file.measurements:
+        raise InputError(f"{source}: opendcdiag_s needs the measurement burn_in, which fails with it")
     for kind in file.not_measured:
         declaration(kind)
     return Profile(
@@ -85,6 +89,7 @@ def parse_profile(text: str | bytes, name: str, source: str) -> Profile:
         measurements={kind: _settings(kind, settings or {}, source) for kind, settings in file.measurements.items()},
         not_measured=file.not_measured,
         mlc=read_commands(file.mlc, source),
+        opendcdiag_s=file.opendcdiag_s,
     )
 
 

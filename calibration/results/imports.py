@@ -104,6 +104,7 @@ def document_of(
         flags=(),
         meltdown_checker=None,
         mlc=None,
+        opendcdiag=None,
         plan=None,
         measurements=(),
         not_measured=tuple(NotMeasured(**dict(gone), cause="not_given") for gone in read.not_read),

@@ -26,6 +26,9 @@ CAPTURE: Final = "context.tar.gz"
 CHECKER_OUTPUT: Final = "meltdown-checker.txt"
 """Output of the operator's spectre-meltdown-checker."""
 
+DCDIAG_OUTPUT: Final = "opendcdiag.yaml"
+"""Output of the operator's opendcdiag."""
+
 MLC_FOLDER: Final = "mlc"
 """Output of the operator's Intel MLC, one file per command."""
 

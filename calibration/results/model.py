@@ -20,6 +20,7 @@ from calibration.base.tuning import SettingChange, Unrestored
 from calibration.base.validity import Flag, Validity
 from calibration.context.model import Context
 from calibration.formats.meltdown_checker import VulnerabilityFinding
+from calibration.formats.opendcdiag import DcdiagOutput
 from calibration.formats.readings import Format, Inconsistency, Reading
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Values
@@ -129,6 +130,19 @@ class MeltdownChecker(CheckerRun):
 
     version: str | None
     findings: tuple[VulnerabilityFinding, ...]
+
+
+class DcdiagRun(OtherRun):
+    """How the operator's opendcdiag ran on the SUT for ``seconds``, after a burn-in."""
+
+    seconds: float
+    program_sha256: str | None
+
+
+class Dcdiag(DcdiagRun):
+    """The same, with what it says, ``None`` if that could not be read."""
+
+    result: DcdiagOutput | None
 
 
 class MlcRun(OtherRun):
@@ -241,6 +255,9 @@ class NotMeasured(Model):
 MLC = "mlc"
 """The kind of missing parts of Intel MLC."""
 
+DCDIAG = "opendcdiag"
+"""The kind of a missing answer of opendcdiag: who gives the program to a burn-in wants its answer."""
+
 
 def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
     """Return the entries of *not_measured* that count against the run: all but the guest's."""
@@ -306,11 +323,11 @@ class RunDocument(Model):
 
     ``context`` and ``plan`` are those of the run's start: ``None`` for a SUT that was never captured, and without a
     plan. ``facts`` are those that affect metrics, by name (``calibration.context.facts``), empty without a context.
-    ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
-    program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
-    whose metrics were all read from a third-party text. ``record`` names the metric of record of each quantity;
-    ``consistency`` has the cross-checks of the run's metrics. ``acceptance`` are the acceptance files that it is judged
-    by, besides the limits of the inventory.
+    ``flags`` apply to the whole machine. ``meltdown_checker``, ``mlc`` and ``opendcdiag`` are ``None`` if the operator
+    gave no such program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of
+    a document whose metrics were all read from a third-party text. ``record`` names the metric of record of each
+    quantity; ``consistency`` has the cross-checks of the run's metrics. ``acceptance`` are the acceptance files that it
+    is judged by, besides the limits of the inventory.
     """
 
     schema_version: Literal["run/1"]
@@ -321,6 +338,7 @@ class RunDocument(Model):
     flags: tuple[Flag, ...]
     meltdown_checker: MeltdownChecker | None
     mlc: Mlc | None
+    opendcdiag: Dcdiag | None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]

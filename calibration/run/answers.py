@@ -22,7 +22,7 @@ from calibration.formats.meltdown_checker import ENDED_WELL
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import MlcCommand, read_prefetchers
 from calibration.results.health import read_health
-from calibration.results.model import CheckerRun, MlcProgram, MlcRun
+from calibration.results.model import CheckerRun, DcdiagRun, MlcProgram, MlcRun
 from calibration.run.attempts import session_answers, start_of
 from calibration.run.records import (
     HealthRecord,
@@ -36,6 +36,7 @@ from calibration.run.records import (
     append_record,
     appending,
     record_checker,
+    record_dcdiag,
     record_mlc_command,
     records,
 )
@@ -58,8 +59,12 @@ MAX_LINE: Final = 300
 """Characters kept of the last line of a failed command of Intel MLC, as its reason."""
 
 CHECKER_STEP: Final = "meltdown_checker"
+DCDIAG_STEP: Final = "opendcdiag"
 MLC_STEP: Final = "mlc."
 """Identifiers of the steps of an operator's program; that of Intel MLC is followed by the command."""
+
+DCDIAG_ENDED: Final = (0, 1)
+"""Exit codes of opendcdiag with a verdict: all passed, or something failed."""
 
 CANCELLED: Final = "the run was ended on the SUT"
 
@@ -67,6 +72,11 @@ OUT_OF_MEMORY: Final = (
     "out of memory: the kernel's OOM killer ended a process during this step; free memory on the SUT, or raise the "
     "memory limit of the login's cgroup"
 )
+
+
+def dcdiag_argv(seconds: float) -> tuple[str, ...]:
+    """Return the command line of opendcdiag: each test for ten seconds, all of them as often as fits into *seconds*."""
+    return ("opendcdiag", "-Y", "-o", "-", "-T", f"{round(seconds * 1000)}", "--strict-runtime", "-t", "10s")
 
 
 def quoted(stdout: str, stderr: str) -> str:
@@ -266,6 +276,8 @@ class RecordReader:
         known = {"started_at": started_at, "duration_s": answer["duration_s"]}
         if name == CHECKER_STEP:
             self._take_checker(answer, known)
+        elif name == DCDIAG_STEP:
+            self._take_dcdiag(answer, known)
         elif name.startswith(MLC_STEP) and name.removeprefix(MLC_STEP) in self.commands:
             self._take_mlc(self.commands[name.removeprefix(MLC_STEP)], answer, known)
         elif name in self.steps:
@@ -347,6 +359,34 @@ class RecordReader:
         record_checker(self.directory, run, output)
         if reason:
             self.say(f"the Spectre and Meltdown checker has no answer: {reason}", "failed")
+
+    def _take_dcdiag(self, answer: Mapping[str, Any], known: dict[str, Any]) -> None:
+        seconds = start_of(self.directory).plan.opendcdiag_s
+        if seconds is None:
+            return
+        code, fault = answer.get("rc"), answer.get("fault")
+        output = decode_base64(str(answer.get("stdout"))) if isinstance(code, int) else None
+        reason = None
+        if output is None:
+            reason = f"the program {visible(str(fault))}"
+        elif fault is not None:
+            reason = f"the program {_ended(fault, answer)}"
+        elif code not in DCDIAG_ENDED:
+            last = str(answer.get("stderr") or "").strip()[-MAX_LINE:]
+            reason = f"the program ended with exit code {code}{f': {visible(last)}' if last else ''}"
+        run = DcdiagRun(
+            **known,
+            argv=dcdiag_argv(seconds),
+            user_id=_int(answer.get("user_id")),
+            rc=_int(code),
+            output=None,
+            output_sha256=None,
+            reason=reason and reason[:MAX_REASON],
+            seconds=seconds,
+            program_sha256=_text(answer.get("sha256")),
+        )
+        record_dcdiag(self.directory, run, output)
+        self.say(f"opendcdiag: {reason or 'ran'}", "failed" if reason else "ok")
 
     def _take_mlc(self, command: MlcCommand, answer: Mapping[str, Any], known: dict[str, Any]) -> None:
         if self.mlc is None or self.mlc.program_sha256 is None:

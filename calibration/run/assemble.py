@@ -15,6 +15,8 @@ from calibration.context.loader import load
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output
+from calibration.formats.opendcdiag import DcdiagOutput
+from calibration.formats.opendcdiag import read_output as read_dcdiag
 from calibration.formats.readings import Reading
 from calibration.measurements import declaration
 from calibration.measurements.plan import Plan
@@ -25,10 +27,13 @@ from calibration.results.health import health_flags
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import (
+    DCDIAG,
     MLC,
     Attempt,
     CapturedContext,
     CheckerRun,
+    Dcdiag,
+    DcdiagRun,
     Measurement,
     MeltdownChecker,
     Mlc,
@@ -64,6 +69,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
     captured = _captured(directory, log)
     measurements: list[Measurement] = []
     mlc: Mlc | None = None
+    dcdiag: Dcdiag | None = None
     readings: tuple[Reading, ...] = ()
     if start is None or captured is None:
         not_measured = [_nothing(log)]
@@ -71,7 +77,10 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
     else:
         measurements, not_measured = outcomes(start.plan, log, captured.parsed)
         mlc, readings, unread = _mlc(directory, start.plan, log)
+        dcdiag = None if log.opendcdiag is None else _dcdiag(directory, log.opendcdiag)
         not_measured += unread
+        if dcdiag is not None and dcdiag.reason is not None:
+            not_measured.append(NotMeasured(kind=DCDIAG, what=DCDIAG, reason=dcdiag.reason, cause="failed"))
         status = _status(not_measured, interrupted=last.interrupted)
     attempts = tuple(_attempts(log, not_measured))
     return RunDocument(
@@ -90,9 +99,10 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         attempts=attempts,
         context=captured,
         facts={} if captured is None else facts(captured.parsed, None if log.probe is None else log.probe.sha256),
-        flags=tuple(_flags(captured, log, attempts, mlc, measurements)),
+        flags=(*_dcdiag_flags(dcdiag), *_flags(captured, log, attempts, mlc, measurements)),
         meltdown_checker=None if log.checker is None else _checker(directory, log.checker),
         mlc=mlc,
+        opendcdiag=dcdiag,
         plan=None if start is None else start.plan,
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
@@ -180,6 +190,24 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
         version=None if result is None else result.version,
         findings=() if result is None else result.findings,
     )
+
+
+def _dcdiag(directory: Path, run: DcdiagRun) -> Dcdiag:
+    """Return how opendcdiag ran, and what it says; unreadable output is a reason."""
+    result: DcdiagOutput | None = None
+    reason = run.reason
+    if reason is None and run.output is not None:
+        try:
+            result = read_dcdiag(read_kept(directory, run.output, run.output_sha256, "the output of opendcdiag"))
+        except InputError as error:
+            reason = str(error)
+    return Dcdiag(**{**dict(run), "reason": reason}, result=result)
+
+
+def _dcdiag_flags(dcdiag: Dcdiag | None) -> Iterator[Flag]:
+    fault = None if dcdiag is None or dcdiag.result is None else dcdiag.result.fault
+    if fault is not None:
+        yield flag("DATA_WRONG", fault)
 
 
 def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:

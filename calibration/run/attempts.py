@@ -24,6 +24,7 @@ from calibration.results.store import unwritable
 from calibration.run.records import (
     AttemptRecord,
     CheckerRecord,
+    DcdiagRecord,
     MlcCommandRecord,
     NotBegunRecord,
     NoteRecord,
@@ -231,9 +232,12 @@ def session_answers(directory: Path, session: str) -> int:
     for record in records(directory):
         if isinstance(record, StartRecord | NotBegunRecord | ResumeRecord):
             current = record.session
-        elif current == session and isinstance(record, StepRecord | CheckerRecord | MlcCommandRecord):
-            # A checker that the controller could not read was not asked for.
-            kept += not isinstance(record, CheckerRecord) or record.checker.argv is not None
+        elif current == session and isinstance(record, StepRecord | MlcCommandRecord):
+            kept += 1
+        elif current == session and isinstance(record, CheckerRecord | DcdiagRecord):
+            # A program that the controller could not read was not asked for.
+            run = record.checker if isinstance(record, CheckerRecord) else record.run
+            kept += run.argv is not None
     return kept
 
 

@@ -210,7 +210,7 @@ def _verify(staging: Path, names: tuple[str, str, str]) -> None:
 
 def _kept_files(document: RunDocument) -> Iterator[tuple[str, str | None]]:
     """Yield the files beside *document*, each with its hash."""
-    others = (document.meltdown_checker, *(document.mlc.commands if document.mlc else ()))
+    others = (document.meltdown_checker, document.opendcdiag, *(document.mlc.commands if document.mlc else ()))
     pairs = (
         *((attempt.capture, attempt.capture_sha256) for attempt in document.attempts),
         *((run.output, run.output_sha256) for run in others if run),

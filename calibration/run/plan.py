@@ -90,6 +90,7 @@ def make_plan(
         traffic_shape=kept,
         last_level_cache=last_level_cache,
         full_memory_bytes=_largest_memory(full),
+        opendcdiag_s=profile.opendcdiag_s,
         mlc=profile.mlc if context.processor.architecture == ARCHITECTURE else (),
     )
 
@@ -182,6 +183,9 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
     if plan.mlc:
         commands = ", ".join(" ".join((f"--{command.command}", *command.options)) for command in plan.mlc)
         lines += _wrapped(f"{NAME}, where the inventory has it (mlc_archive): {commands}")
+    if plan.opendcdiag_s is not None:
+        length = duration(plan.opendcdiag_s)
+        lines += _wrapped(f"opendcdiag, where the inventory has it (opendcdiag_program): {length}")
     if plan.not_planned:
         lines.append(f"Skipped: {skipped_text(plan.not_planned)}")
         if verbose:

@@ -21,8 +21,8 @@ from calibration.measurements.base import Step
 from calibration.measurements.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.health import Health
-from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
-from calibration.results.model import CheckerRun, MlcProgram, MlcRun, OtherRun, ProbeBuild
+from calibration.results.layout import CHECKER_OUTPUT, DCDIAG_OUTPUT, MLC_FOLDER, RECORDS
+from calibration.results.model import CheckerRun, DcdiagRun, MlcProgram, MlcRun, OtherRun, ProbeBuild
 from calibration.results.store import unwritable
 from calibration.sutprobe.document import Surroundings
 
@@ -93,6 +93,13 @@ class CheckerRecord(Model):
 
     record: Literal["meltdown_checker"] = "meltdown_checker"
     checker: CheckerRun
+
+
+class DcdiagRecord(Model):
+    """How the operator's opendcdiag ran; its output is a file beside the records."""
+
+    record: Literal["opendcdiag"] = "opendcdiag"
+    run: DcdiagRun
 
 
 class MlcProgramRecord(Model):
@@ -180,6 +187,7 @@ Record = (
     AttemptRecord
     | ProbeRecord
     | CheckerRecord
+    | DcdiagRecord
     | MlcProgramRecord
     | MlcCommandRecord
     | SwitchedRecord
@@ -297,6 +305,11 @@ def _end_of_lines(file: BinaryIO) -> int:
 def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:
     """Store the checker's *output*, and record how it ran. Raises like ``append_record``."""
     append_record(directory, CheckerRecord(checker=_with_output(directory, checker, CHECKER_OUTPUT, output)))
+
+
+def record_dcdiag(directory: Path, run: DcdiagRun, output: bytes | None) -> None:
+    """Store the *output* of opendcdiag, and record how it ran. Raises like ``append_record``."""
+    append_record(directory, DcdiagRecord(run=_with_output(directory, run, DCDIAG_OUTPUT, output)))
 
 
 def record_mlc_command(directory: Path, run: MlcRun, output: bytes | None) -> None:

@@ -11,10 +11,11 @@ from calibration.base.tuning import SettingChange, Unrestored, merged, seen_agai
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import CommandName
 from calibration.results.health import Health
-from calibration.results.model import CheckerRun, MlcProgram, MlcRun, ProbeBuild
+from calibration.results.model import CheckerRun, DcdiagRun, MlcProgram, MlcRun, ProbeBuild
 from calibration.run.records import (
     AttemptRecord,
     CheckerRecord,
+    DcdiagRecord,
     EndRecord,
     HealthRecord,
     MlcCommandRecord,
@@ -55,6 +56,7 @@ class RunLog:
     attempts: list[AttemptLog] = field(default_factory=list)
     probe: ProbeBuild | None = None
     checker: CheckerRun | None = None
+    opendcdiag: DcdiagRun | None = None
     mlc: MlcProgram | None = None
     mlc_runs: dict[CommandName, MlcRun] = field(default_factory=dict)
     steps: dict[str, list[tuple[StepRecord, AttemptLog]]] = field(default_factory=dict)
@@ -130,6 +132,8 @@ def _add(log: RunLog, record: Record) -> None:
             log.probe = record.probe
         case CheckerRecord():
             log.checker = record.checker
+        case DcdiagRecord():
+            log.opendcdiag = record.run
         case MlcProgramRecord():
             log.mlc = record.program
         case MlcCommandRecord():

@@ -33,13 +33,14 @@ from calibration.base.errors import (
     RefusedError,
     SutError,
 )
-from calibration.base.files import read_regular
+from calibration.base.files import read_given, read_regular
 from calibration.base.model import UtcTime, complete_models, fault_of, format_time
 from calibration.base.tuning import not_restored
 from calibration.build import RECORD as BUILD
 from calibration.build import BuiltProbe
 from calibration.context import loader
 from calibration.counters.tables import tables
+from calibration.formats.opendcdiag import MAX_BYTES as MAX_DCDIAG_BYTES
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.measurements.mlc_program import NAME, MlcCommand, Program, read_program
@@ -47,8 +48,16 @@ from calibration.measurements.plan import Plan
 from calibration.measurements.table import with_tables
 from calibration.preflight.checks import Check, taken_over_check
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
-from calibration.results.model import CheckerRun, MlcProgram, ProbeBuild
-from calibration.run.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, RecordReader, read_record
+from calibration.results.model import CheckerRun, DcdiagRun, MlcProgram, ProbeBuild
+from calibration.run.answers import (
+    CHECKER_STEP,
+    DCDIAG_STEP,
+    MAX_REASON,
+    MLC_STEP,
+    RecordReader,
+    dcdiag_argv,
+    read_record,
+)
 from calibration.run.attempts import (
     chosen,
     has_begun,
@@ -73,6 +82,7 @@ from calibration.run.records import (
     append_record,
     complete_records,
     record_checker,
+    record_dcdiag,
     record_names,
 )
 from calibration.run.remote import CHANGE_S, Batch, Found, Prepared, Remote
@@ -112,6 +122,9 @@ PAUSE_S: Final = 2.0
 
 MAX_SCRIPT_BYTES: Final = 4 << 20
 """Ten times the size of spectre-meltdown-checker; a larger file is something else."""
+
+MAX_DCDIAG_PROGRAM_BYTES: Final = 64 << 20
+"""Several times the size of opendcdiag, which is one static program."""
 
 CHECKER_BYTES: Final = 256 * 1024
 """Ten times the longest known output of spectre-meltdown-checker."""
@@ -167,6 +180,7 @@ class Request:
     checker: Path | None = None
     checker_timeout_s: float = 600.0
     mlc: Mlc | None = None
+    opendcdiag: Path | None = None
     keep_s: float = 3600.0
     grace_s: float = 60.0
     reconnect_s: float = 900.0
@@ -385,12 +399,18 @@ def _programs(
         if script is not None:
             programs[CHECKER_STEP] = script
             plan["before"] = [_checker_step(request, _hashes({"": script})[""])]
+    seconds = start_of(begun.directory).plan.opendcdiag_s
+    if request.opendcdiag is not None and seconds is not None and "opendcdiag" not in record_names(begun.directory):
+        content = _read_dcdiag(request.opendcdiag, seconds, begun.directory, say)
+        if content is not None:
+            programs[DCDIAG_STEP] = content
+            plan["after"] = [_dcdiag_step(seconds, _hashes({"": content})[""])]
     commands = mlc_commands(begun.directory)
     if request.mlc is not None and commands:
         program = _read_mlc(request.mlc, begun.directory, say)
         if program is not None:
             programs["mlc"] = program.content
-            plan["after"] = [_mlc_step(request.mlc, command, program.sha256) for command in commands]
+            plan["after"] += [_mlc_step(request.mlc, command, program.sha256) for command in commands]
     return plan, programs
 
 
@@ -452,6 +472,37 @@ def _read_checker(request: Request, directory: Path, say: Say) -> bytes | None:
     )
     run = CheckerRun(started_at=datetime.now(UTC), duration_s=0.0, reason=reason, stderr="", **nothing)
     record_checker(directory, run, None)
+    return None
+
+
+def _dcdiag_step(seconds: float, digest: str) -> dict[str, Any]:
+    """Return the step of the operator's opendcdiag, without any privilege."""
+    return {
+        "id": DCDIAG_STEP,
+        "title": DCDIAG_STEP,
+        "argv": list(dcdiag_argv(seconds)),
+        "deadline_s": dcdiag_deadline_s(seconds),
+        "confined": {"sha256": digest, "kept": [], "max_bytes": MAX_DCDIAG_BYTES},
+    }
+
+
+def dcdiag_deadline_s(seconds: float) -> float:
+    """Return the limit of opendcdiag: it ends after the test that runs when *seconds* are over, or hangs."""
+    return 2 * seconds + 300
+
+
+def _read_dcdiag(path: Path, seconds: float, directory: Path, say: Say) -> bytes | None:
+    """Return the operator's opendcdiag; if it cannot be read, record why and return None."""
+    try:
+        return read_given(path, MAX_DCDIAG_PROGRAM_BYTES)
+    except InputError as error:
+        reason = f"{error} on the controller: correct opendcdiag_program or leave it empty"
+    say(f"opendcdiag: {reason}", "failed")
+    nothing: dict[str, None] = dict.fromkeys(
+        ("argv", "user_id", "rc", "output", "output_sha256", "program_sha256"), None
+    )
+    run = DcdiagRun(started_at=datetime.now(UTC), duration_s=0.0, seconds=seconds, reason=reason, **nothing)
+    record_dcdiag(directory, run, None)
     return None
 
 
@@ -580,6 +631,9 @@ def _follow(
 def _longest_s(request: Request) -> float:
     """Return the time after which the runner has killed every step, and restored the SUT."""
     programs_s = request.checker_timeout_s
+    seconds = start_of(request.directory).plan.opendcdiag_s
+    if request.opendcdiag is not None and seconds is not None:
+        programs_s += dcdiag_deadline_s(seconds)
     if request.mlc is not None:
         programs_s += len(mlc_commands(request.directory)) * request.mlc.timeout_s
     steps = start_of(request.directory).plan.steps

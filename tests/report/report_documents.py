@@ -210,6 +210,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         flags=(*machine_flags(context), *rated_flags(context, measurements)),
         meltdown_checker=None,
         mlc=None,
+        opendcdiag=None,
         record=metrics_of_record(measurements),
         consistency=cross_checks(measurements),
         readings=(),

@@ -42,7 +42,7 @@ from calibration.context import (
 )
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
 from calibration.counters import encoding
-from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mess, mlc_sections
+from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mess, mlc_sections, opendcdiag
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements import mlc_program as mlc
@@ -208,6 +208,11 @@ TEXTS: dict[Callable[..., object], tuple[Text, ...]] = {
     mess.curves_of_mess: (
         "read_pct_rounded,",
         ("read_pct_rounded,bandwidth_mean,latency_mean\n", "50,1.0,%d\n"),
+    ),
+    opendcdiag.read_output: (
+        "exit: pass\nversion: x\ntests:\n",
+        ("tests: [", "{test: a, result: pass}, ", "]"),
+        "exit: pass\n",
     ),
     meltdown_checker.read_output: (*JSON, "CVE-2017-5754: OK (x)\n"),
     sut_checks.version: NUMBERS,

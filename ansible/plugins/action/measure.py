@@ -133,6 +133,7 @@ class ActionModule(SutAction):
             checker=Path(checker) if (checker := arguments["context_meltdown_checker"]) else None,
             checker_timeout_s=arguments["context_meltdown_timeout_s"],
             mlc=mlc,
+            opendcdiag=Path(program) if (program := arguments["opendcdiag_program"]) else None,
             keep_s=arguments["keep_s"],
             grace_s=arguments["grace_s"],
             reconnect_s=arguments["reconnect_s"],
