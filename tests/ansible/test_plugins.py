@@ -317,10 +317,12 @@ def test_consent_of_the_command_line_is_a_truth_value(given: object, agreed: boo
     action._templar = SimpleNamespace(template=lambda value: value)
     action.task_vars |= yaml.safe_load((ROOT / "roles" / "measure" / "defaults" / "main.yml").read_text("utf-8"))
     action.task_vars |= {"calibration_resume": "no", "measure_keep_s": "1"}
-    action.task_vars |= {"tune_prefetchers_ok": given, "tune_governor_ok": given}
+    consents = ("tune_prefetchers_ok", "tune_governor_ok", "context_bmc_ok", "context_serials_ok")
+    action.task_vars |= dict.fromkeys(consents, given)
     arguments = action.settings()
     assert (arguments["resume"], arguments["keep_s"]) == (False, 1.0)
-    assert action.request(arguments, {})["prefetchers_ok"] is agreed
+    request = action.request(arguments, {})
+    assert [request[name] for name in ("prefetchers_ok", "bmc_ok", "serials_ok")] == [agreed] * 3
     tuned = {**arguments, "tune_governor": "performance"}
     with nullcontext() if agreed else pytest.raises(InputError, match="tune_governor_ok"):
         assert action.request(tuned, {})["settings"] == {"governor": "performance"}

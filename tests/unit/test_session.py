@@ -493,6 +493,7 @@ def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltPr
         settings={"turbo": "off"},
         prefetchers_ok=True,
         asked=("/etc/motd",),
+        bmc_ok=True,
         limits=(Limit(metric="idle_latency.latency_ns", lower=None, upper=90.0, unit="ns", reason="as bought"),),
         keep_s=7.0,
         grace_s=8.0,
@@ -501,7 +502,8 @@ def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltPr
     sut.taken_over = {"holder": {"run_id": "r0"}, "why": "its processes are gone"}
     assert calibrated(made, sut, built, examine=lambda *_: [CHECK]) == GOOD
     asked = {"run_id": "r2", "sut": "s1", "host": "t1-s1", "settings": {"turbo": "off"}, "prefetchers_ok": True}
-    assert {**asked, "asked": ["/etc/motd"], "keep_s": 7.0, "wait_s": session.WAIT_S}.items() <= sut.job.items()
+    asked |= {"asked": ["/etc/motd"], "bmc_ok": True, "serials_ok": False, "keep_s": 7.0, "wait_s": session.WAIT_S}
+    assert asked.items() <= sut.job.items()
     start = session.start_of(made.directory)
     assert (start.limits, start.boot_id, start.session) == (made.limits, BOOT, DIRECTORY.rpartition("/")[2])
     assert [check.name for check in start.checks] == ["reservation", CHECK.name]
