@@ -48,7 +48,7 @@ class Bmc:
         path = shutil.which(PROGRAM, path=processes.PATH)
         name = " ".join((PROGRAM, *arguments))
         if path is None:
-            self.reasons[PROGRAM] = "not found in " + processes.PATH
+            self.reasons[PROGRAM] = "no %s in %s" % (PROGRAM, processes.PATH)
             return None
         try:
             found = self._run([path, *arguments], limit_s=LIMIT_S, max_bytes=MAX_BYTES)

@@ -119,7 +119,7 @@ def test_events_of_a_bmc_are_counted_or_unknown_with_the_reason() -> None:
         (health(), others),
         (found({}), f"{others}; no BMC events"),
         (found({}, Memory=[0, 2], Fan_low=[0, 1]), f"{others}; 3 BMC events"),
-        (found({"ipmitool": "not found in /bin"}), f"{others}; BMC events unknown: not found in /bin"),
+        (found({"ipmitool": "no ipmitool in /bin"}), f"{others}; BMC events unknown: no ipmitool in /bin"),
     ):
         assert next(health_facts([health_of_run])).value == text
         assert [code for code, _ in flags(health_of_run)] == ["BMC_EVENTS"] * ("3" in text)

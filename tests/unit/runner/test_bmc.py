@@ -112,7 +112,7 @@ def test_a_sut_without_ipmitool_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "PATH", str(tmp_path / "nowhere"))
     found = bmc.Bmc(Told())
     assert found.look()["events"] is None
-    assert found.reasons == {"ipmitool": f"not found in {tmp_path / 'nowhere'}"}
+    assert found.reasons == {"ipmitool": f"no ipmitool in {tmp_path / 'nowhere'}"}
 
 
 def refuse(*_, **__):
