@@ -37,6 +37,7 @@ SABOTAGE: Final = {
     "gap_period": ("gaps", "periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
     "gap_longest": ("gaps", "gaps.c", "gaps->ring[k].ticks >= ticks", "gaps->ring[k].ticks > ticks"),
     "slices": ("sliced", "slices.c", "at[slices + 1] <= known", "at[slices] <= known"),
+    "most_slices": ("sliced", "jitter_watch.c", "SLICES_OF_ALL_MAX 30000u", "SLICES_OF_ALL_MAX 300000u"),
     "trace_lost": ("tracing", "tracing.c", "lost += strtoll", "lost = strtoll"),
     "trace_osnoise": ("tracing", "osnoise.c", "off && option_set(instances, WORKLOAD)",
                       "option_set(instances, WORKLOAD) && off"),

@@ -47,4 +47,21 @@ static bool case_slices(struct error *error)
 	return true;
 }
 
-HOST_CASES(CASE(slices))
+/* Few CPUs have as many slices as are of use, hundreds share what an answer has room for, and none has too few to regress. */
+static bool case_most_slices(struct error *error)
+{
+	static const struct {
+		size_t cpus;
+		double gap_s;
+		uint64_t slices;
+	} cases[] = {{2, 2.5, 26},   {2, 1800, 600},  {50, 1800, 600},
+	             {504, 2.5, 26}, {504, 1800, 59}, {4096, 1800, SLICES_MIN}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		jitter.cpus.count = cases[i].cpus;
+		jitter_options.gap_s = cases[i].gap_s;
+		EXPECT(jitter_slices() == cases[i].slices);
+	}
+	return true;
+}
+
+HOST_CASES(CASE(slices), CASE(most_slices))
