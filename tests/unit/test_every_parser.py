@@ -54,7 +54,7 @@ from calibration.results import health, store
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.run import answers
 from calibration.runner import cpusets
-from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
+from calibration.sutprobe.document import MAX_PARTS, SCHEMA, ProbeDocument, read_document, read_result
 from calibration.sutprobe.jitter_rounds import JitterResult
 from tests.captures import captured
 from tests.recorded import PATHS, read, whole_of
@@ -261,7 +261,9 @@ ELSEWHERE = "bounded by its caller, or by the parser that it calls"
 NO_PARSER = "makes or compares what a parser read"
 EXEMPT: dict[str, str] = {
     "context.loader.load": "in test_hostile_archives.py",
-    "sutprobe.document.read_result": "in test_a_damaged_answer_of_sutprobe_is_read_or_refused",
+    **dict.fromkeys(
+        ("sutprobe.document.read_result", "sutprobe.document.validated"),
+        "in test_a_damaged_answer_of_sutprobe_is_read_or_refused"),
     **dict.fromkeys(
         ("gates.night.read_night", "counters.tables.parse_table", "judge.candidates.read_calibration",
          "judge.comparison.read_compared", "judge.trend.read_trend", "measurements.traffic.read_group",
@@ -411,8 +413,8 @@ def test_any_document_is_read_or_refused(parser: Callable[..., object], data: st
     is_read_or_refused(parser, data.draw(damaged(DOCUMENTS[parser])), path_given)
 
 
-@hypothesis.given(st.sampled_from(sorted(PATHS)), st.data())
-def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.DataObject) -> None:
+@hypothesis.given(st.sampled_from(sorted(PATHS)), st.booleans(), st.data())
+def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, in_rounds: bool, data: st.DataObject) -> None:
     kind = name.partition("-")[0]
     times = {"expected_duration_s": 1.0, "longest_duration_s": 1.0, "setup_s": 0.0, "deadline_s": 1.0}
     step = Step(
@@ -423,6 +425,8 @@ def test_a_damaged_answer_of_sutprobe_is_read_or_refused(name: str, data: st.Dat
         document = read_document(data.draw(damaged(read(name))))
         if whole_of(name) != name:
             document = read_document(read(whole_of(name))).with_parts([document])
+        elif in_rounds:
+            document = ProbeDocument.merged([(1, read_document(read(name)), None), (2, document, None)])
         list(declaration(kind).parse(document, step, Sut(captured("x86_64-two-nodes-smt"))))
     except (CalibrationError, ValueError, ArithmeticError, LookupError) as error:  # as the assembly of a run expects
         reason = str(error)
