@@ -337,6 +337,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NAMES = {
     "RUN": "testbed1/sut1",
     "before": "results",
+    "tuned_realtime": "t1.yml",  # which the SUTs here are not
     "/var/lib/node_exporter/calibration.prom": "calibration.prom",
     "tests/fixtures/context/x86_64-cxl.tar.gz": str(FIXTURES / "context" / "x86_64-cxl.tar.gz"),
 }
