@@ -6,7 +6,7 @@ instead. docs/method/explanation.rst explains the method.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import expm1, log, log1p
+from math import expm1, isfinite, log, log1p, nan
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -154,15 +154,12 @@ def flipping_suts(tests: Iterable[Results]) -> set[Sut]:
 
 
 def _flipping_metrics(history: History, rows: Sequence[int]) -> Iterator[Flipping]:
-    for row in rows:
-        known = np.flatnonzero(np.isfinite(history.values[row]))
-        flips = _levels(history.values[row, known])
-        if flips is not None:
-            lower, upper, is_upper = flips
-            unit = history.series[row].unit
-            days = [history.nights[column].toordinal() for column in known]
-            by_day = dict(zip(days, is_upper.tolist(), strict=True))
-            yield Flipping("metric", history.series[row].metric, f"{lower:.4g} {unit}", f"{upper:.4g} {unit}", by_day)
+    for place, (columns, (lower, upper, is_upper)) in _flipping_rows(history.values[rows]).items():
+        series = history.series[rows[place]]
+        days = [history.nights[column].toordinal() for column in columns]
+        by_day = dict(zip(days, is_upper.tolist(), strict=True))
+        texts = (f"{lower:.4g} {series.unit}", f"{upper:.4g} {series.unit}")
+        yield Flipping("metric", series.metric, *texts, by_day)
 
 
 def _flipping_facts(runs: Sequence[NightRun]) -> Iterator[Flipping]:
@@ -179,13 +176,22 @@ def _flipping_facts(runs: Sequence[NightRun]) -> Iterator[Flipping]:
 _Levels = tuple[float, float, NDArray[np.bool_]]
 
 
-def _levels(values: Floats) -> _Levels | None:
-    """Return the two levels of *values* and which are on the upper one; ``None`` if they do not flip."""
-    unit = float(np.median(np.abs(values))) if len(values) else 0.0
-    if not unit:
-        return None
-    flips = two_levels(values[None] / unit)
-    return (float(flips.lower[0]) * unit, float(flips.upper[0]) * unit, flips.is_upper[0]) if flips.found[0] else None
+def _flipping_rows(values: Floats) -> dict[int, tuple[Integers, _Levels]]:
+    """Return the rows of *values*, NaN for missing, that flip: columns with a value, levels, which are on the upper.
+
+    Rows with as many values are searched together.
+    """
+    columns = [np.flatnonzero(known) for known in np.isfinite(values)]
+    packed = [values[row, of] for row, of in enumerate(columns)]
+    units = [float(np.median(np.abs(of))) if len(of) else 0.0 for of in packed]
+    found = {}
+    for rows in grouped((len(packed[row]), row) for row, unit in enumerate(units) if unit).values():
+        flips = two_levels(np.array([packed[row] / units[row] for row in rows]))
+        for place in np.flatnonzero(flips.found).tolist():
+            unit = units[rows[place]]
+            levels = float(flips.lower[place]) * unit, float(flips.upper[place]) * unit, flips.is_upper[place]
+            found[rows[place]] = columns[rows[place]], levels
+    return dict(sorted(found.items()))
 
 
 def lasting_differences(
@@ -196,26 +202,40 @@ def lasting_differences(
     Equal are places whose SUTs have the same processors. A place whose results changed is not compared: what it differs
     in depends on the night.
     """
+    groups = [
+        (test, rows)
+        for test in tests
+        for processors, rows in _of_a_kind(test, standing).items()
+        if len(rows) >= MIN_EQUAL and None not in processors
+    ]
+    longest = max((test.values.shape[1] for test, _ in groups), default=0)
+    padded = [_padded(test.values[rows], longest) for test, rows in groups]
+    analyses = iter(analyse(np.concatenate(padded)) if padded else [])
     compared: list[_Compared] = []
-    for test in tests:
-        kinds = grouped(
-            (tuple(fact_of(standing[sut].last, "processor") for sut in suts), row)
-            for row, suts in enumerate(test.suts)
-            if suts and test.steady[row] and all(sut in standing for sut in suts)
-        )
-        for processors, rows in kinds.items():
-            if len(rows) < MIN_EQUAL or None in processors:
-                continue
-            levels = levels_of(analyse(test.values[rows]), np.full(len(rows), np.nan))
-            found = compare_levels(Levels(*(of[:, None] for of in levels)), np.array([SAME]))
-            places = [test.suts[row] for row in rows]
-            columns = (of[:, 0].tolist() for of in (found.difference, found.half, found.p))
-            for place, *numbers in zip(places, *columns, strict=True):
-                compared.append(_Compared(test.test, place, [other for other in places if other != place], *numbers))
+    for test, rows in groups:
+        levels = levels_of([next(analyses) for _ in rows], np.full(len(rows), np.nan))
+        found = compare_levels(Levels(*(of[:, None] for of in levels)), np.array([SAME]))
+        places = [test.suts[row] for row in rows]
+        columns = (of[:, 0].tolist() for of in (found.difference, found.half, found.p))
+        for place, *numbers in zip(places, *columns, strict=True):
+            compared.append(_Compared(test.test, place, [other for other in places if other != place], *numbers))
     odd = holm(np.array([item.p for item in compared]), FAMILY_WISE)
     differ = grouped((item.place, item) for item, is_odd in zip(compared, odd.tolist(), strict=True) if is_odd)
     lasting = [_lasting(own, standing, tolerances) for own in differ.values()]
     return tuple(sorted(lasting, key=lambda one: -abs(one.size)))
+
+
+def _of_a_kind(test: Results, standing: Mapping[Sut, Standing]) -> dict[tuple[str | None, ...], list[int]]:
+    """Return the rows of *test* to compare by the processors of their SUTs."""
+    return grouped(
+        (tuple(fact_of(standing[sut].last, "processor") for sut in suts), row)
+        for row, suts in enumerate(test.suts)
+        if suts and test.steady[row] and all(sut in standing for sut in suts)
+    )
+
+
+def _padded(values: Floats, longest: int) -> Floats:
+    return np.pad(values, ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan)
 
 
 def _lasting(found: Sequence[_Compared], standing: Mapping[Sut, Standing], tolerances: Tolerances) -> Lasting:
@@ -243,9 +263,12 @@ def _lasting(found: Sequence[_Compared], standing: Mapping[Sut, Standing], toler
     )
 
 
+NO_LEVEL: Final[tuple[float, Better]] = (nan, "lower")
+
+
 def _metrics(own: Standing, others: Sequence[Standing], tolerances: Tolerances) -> Iterator[MetricDifference]:
     for metric, (level, better) in own.levels.items():
-        known = [other.levels[metric][0] for other in others if metric in other.levels]
+        known = [other.levels[metric][0] for other in others if isfinite(other.levels.get(metric, NO_LEVEL)[0])]
         usual = float(np.median(known)) if known else 0.0
         if level > 0.0 and usual > 0.0 and abs(log(level / usual)) > log1p(tolerances.fraction(metric)):
             size = level / usual - 1.0
@@ -288,11 +311,8 @@ def bands_of(tests: Sequence[Results], standing: Mapping[Sut, Standing]) -> tupl
 def _flipping_results(tests: Iterable[Results]) -> Iterator[tuple[Results, tuple[Sut, ...], Integers, _Levels]]:
     """Yield the results that flip: the test, the SUTs, the columns of their nights, and the levels."""
     for test in tests:
-        for row, suts in enumerate(test.suts):
-            columns = np.flatnonzero(np.isfinite(test.values[row]))
-            levels = _levels(test.values[row, columns])
-            if levels is not None:
-                yield test, suts, columns, levels
+        for row, (columns, levels) in _flipping_rows(test.values).items():
+            yield test, test.suts[row], columns, levels
 
 
 class _Pair(NamedTuple):

@@ -105,6 +105,16 @@ def test_suts_of_another_processor_two_alone_and_one_that_changed_are_not_compar
     assert len(lasting(results(slow), standing())) == 1
 
 
+def test_nights_and_metrics_that_are_missing_are_left_out() -> None:
+    found = results({ODD: np.where(ON, 0.966, np.nan)})
+    (differs,) = lasting(found, standing(levels={ODD: 90.0, SUTS[3]: float("nan")}))
+    assert differs.others == 4
+    assert [metric.metric for metric in differs.metrics] == [BANDWIDTH]
+    gaps = np.where(np.arange(NIGHTS) % 5 == 2, np.nan, np.where(ON, 1.0, 0.93))
+    (bands,) = bands_of([results({ODD: gaps, SUTS[4]: np.full(NIGHTS, np.nan)})], standing(flipping=[fact(ON)]))
+    assert (bands.of, [one.same for one in bands.together]) == (NIGHTS - 8, [NIGHTS - 8])
+
+
 def fact(values: np.ndarray) -> Flipping:
     days = np.arange(NIGHTS) + date(2026, 1, 1).toordinal()
     return Flipping("fact", "NUMA balancing", "off", "on", dict(zip(days.tolist(), values.tolist(), strict=True)))
