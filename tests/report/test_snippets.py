@@ -83,6 +83,8 @@ NOT_SHELL = {
     ("docs/guide/kernel_parameters.rst", "isolcpus=2-99"): "output",
     ("docs/guide/lab.rst", "@cert-authority"): "line of a configuration",
     ("docs/guide/memory.rst", "CXL memory"): "output",
+    ("docs/guide/burn_in.rst", "title:"): "profile",
+    ("docs/guide/burn_in.rst", "opendcdiag_program:"): "variables",
     ("docs/guide/mlc.rst", "mlc_archive:"): "variables",
     ("docs/guide/nightly.rst", "MAILTO="): "crontab",
     ("docs/guide/nightly.rst", "publish_dir/"): "figure",
