@@ -92,6 +92,40 @@ class Wake(Model):
     ran: Ran | None
 
 
+class LateWake(Model):
+    """A late wake-up of one of all CPUs: when (Unix time), and what the kernel ran if it was traced."""
+
+    cpu: int
+    late_ns: int
+    at_unix_ns: int
+    ran: Ran | None
+
+    @property
+    def at(self) -> str:
+        """When it was, in UTC with ms."""
+        return f"{datetime.fromtimestamp(self.at_unix_ns // 1_000_000 / 1e3, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+class LateWakes(Model):
+    """The ``first`` of ``count`` wake-ups at least ``threshold_ns`` late, in the order of each round.
+
+    ``refused`` says why what ran before them is not known.
+    """
+
+    threshold_ns: int
+    count: int
+    first: tuple[LateWake, ...]
+    refused: str | None = None
+
+    @classmethod
+    def of_rounds(cls, parts: Sequence[Self]) -> Self | None:
+        """Return those of all rounds, the first of them; ``None`` if none were asked for."""
+        if not parts:
+            return None
+        first = tuple(wake for part in parts for wake in part.first)[:WORST]
+        return parts[0].model_copy(update={"count": sum(part.count for part in parts), "first": first})
+
+
 class WakeupCpu(CpuView):
     """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 128 ns, and buckets 1.6 % wide beyond.
 
@@ -117,7 +151,10 @@ class WakeupCpu(CpuView):
 
 
 class WakeupCondition(Model):
-    """All CPUs under one load. ``rounds`` are those that this one is merged from, empty if it was measured once."""
+    """All CPUs under one load. ``rounds`` are those that this one is merged from, empty if it was measured once.
+
+    ``late`` are the first beyond a threshold, if they were asked for.
+    """
 
     load: Load
     traced: bool
@@ -126,6 +163,7 @@ class WakeupCondition(Model):
     load_mb_s: float | None
     forks_per_s: float | None
     cpus: tuple[WakeupCpu, ...]
+    late: LateWakes | None = None
     interference: Interference
     rounds: tuple[Self, ...] = ()
 
@@ -182,6 +220,7 @@ def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
             "load_mb_s": of_known(median, (part.load_mb_s for part in parts)),
             "forks_per_s": of_known(median, (part.forks_per_s for part in parts)),
             "cpus": tuple(_merged_cpu(cpus[number]) for number in sorted(cpus)),
+            "late": LateWakes.of_rounds([part.late for part in parts if part.late is not None]),
             "interference": Interference.summed([part.interference for part in parts]),
             "rounds": tuple(parts),
         }
@@ -255,7 +294,8 @@ class WakeupSettings(Settings):
     of each node read *load_mb_s* each; under ``housekeeping`` up to four CPUs start processes. *fifo* is the real-time
     priority of the measuring threads; 0 is an ordinary thread. With *idle_latency_us*, idle is measured a second time
     without idle states that take longer to leave; without ``none`` among the *loads*, it applies to these. With
-    *attribute* the kernel is traced after the rounds, in an extra measurement half as long.
+    *attribute* the kernel is traced after the rounds, in an extra measurement half as long. With *threshold_us* it is
+    traced throughout, and what it ran before the first ten wake-ups at least so late is kept.
     """
 
     period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
@@ -266,6 +306,7 @@ class WakeupSettings(Settings):
     fifo: Annotated[int, Field(ge=0, le=99)] = 0
     idle_latency_us: NonNegativeInt | None = None
     attribute: bool = False
+    threshold_us: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
 
 
 class ReachableState(Model):
@@ -273,20 +314,6 @@ class ReachableState(Model):
 
     name: str
     latency_us: int | None
-
-
-class LateWake(Model):
-    """One of the latest wake-ups of all CPUs: when (Unix time), and what the kernel ran if it was traced."""
-
-    cpu: int
-    late_ns: int
-    at_unix_ns: int
-    ran: Ran | None
-
-    @property
-    def at(self) -> str:
-        """When it was, in UTC with ms."""
-        return f"{datetime.fromtimestamp(self.at_unix_ns // 1_000_000 / 1e3, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 class LateCount(Model):
@@ -346,6 +373,7 @@ class WakeupValues(Values):
     by_cpu: ByCpu
     worst: tuple[LateWake, ...]
     traced: TracedWakes | None
+    late: LateWakes | None = None
     interference: Interference
 
     def percentile(self, percent: float) -> Percentile:
@@ -453,6 +481,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             forkers = sut.housekeeping_cpus(cpus)
             options["housekeeping-cpus"] = format_cpulist(forkers)
         title = units.numbered("CPU", cpus)
+        if settings.threshold_us is not None and not traced:
+            options |= {"threshold-us": settings.threshold_us, "keep-late": WORST}
         if traced:
             options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX
@@ -615,6 +645,7 @@ def _values(result: WakeupResult, condition: WakeupCondition, sut: Sut, traced: 
             wakes=sum(cpu.wakes for condition in traced.conditions for cpu in _own(condition)),
             worst=tuple(wake for condition in traced.conditions for wake in _worst(condition)),
         ),
+        late=None if condition.late is None else condition.late.model_copy(update={"refused": result.tracing_refused}),
     )
 
 

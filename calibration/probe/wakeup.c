@@ -37,6 +37,10 @@
 #define NUMBERS_OF_VIEW 2500u
 #define LOAD_CHOICES "none|memory|housekeeping"
 #define DMA_LATENCY "/dev/cpu_dma_latency"
+/* Of what ran before a wake-up: each kind of work has eight. */
+#define NUMBERS_OF_LATE (8u * CAUSES_MAX)
+/* Between two looks for wake-ups beyond the threshold: their events stay much longer in the trace. */
+#define LOOK_NS 50000000u
 /* Readings of two clocks together, of which most have to wait for nothing. */
 #define OFFSET_TRIES 10u
 
@@ -53,6 +57,7 @@ static struct {
 	double load_mb_s;
 	const char *housekeeping;
 	uint64_t threshold_us;
+	uint64_t keep_late;
 	uint64_t worst;
 	const char *idle_latency_us;
 	bool attribute;
@@ -78,6 +83,9 @@ static const struct option table[] = {
 	                         "CPUs that start processes, fault pages and set timers under --loads housekeeping"),
 	OPTION_ROW_U64("--threshold-us", &options.threshold_us, "N", "0", 0, 10000000,
 	               "trace the kernel, and stop at the first wake-up at least this late; 0: do neither"),
+	/* Each is looked up in the trace meanwhile, which keeps another CPU busy for up to a second. */
+	OPTION_ROW_U64("--keep-late", &options.keep_late, "N", "0", 0, 1000,
+	               "do not stop, but report what ran before the first N wake-ups that late under each load"),
 	OPTION_ROW_U64("--worst", &options.worst, "N", "10", 1, 1000,
 	               "latest wake-ups of each CPU to list with their time"),
 	/* none: as the machine is found. */
@@ -121,13 +129,24 @@ struct sleeper {
 	struct view *views; /* one for each pass, and one for what does not count */
 };
 
+/* A wake-up beyond the threshold, looked up in the trace before later events take its place. */
+struct late {
+	const struct sleeper *sleeper;
+	struct wake wake;
+	_Atomic bool taken; /* the fields above are there */
+	bool known;         /* what ran */
+	struct causes causes;
+};
+
 struct pass {
 	enum load load;
 	_Atomic uint64_t first_ns; /* of the timer's clock; 0: not known yet */
 	uint64_t end_ns, began_unix_ns;
 	double wall_s;
-	_Atomic bool reached; /* the threshold */
-	bool recorded;        /* the kernel's events */
+	_Atomic bool reached;  /* the threshold */
+	_Atomic size_t beyond; /* wake-ups beyond it, of which the first are kept */
+	struct late *late;
+	bool recorded; /* the kernel's events */
 	struct snapshot before, after;
 	double load_mb_s;   /* measured, of all threads */
 	double forks_per_s; /* turns of all processes */
@@ -209,6 +228,18 @@ static uint64_t preheat(struct sleeper *sleeper, const struct pass *pass)
 	return first_ns + offset_ns;
 }
 
+static void take_late(const struct sleeper *sleeper, struct pass *pass, uint64_t late_ns, uint64_t now_ns)
+{
+	const size_t place = atomic_fetch_add(&pass->beyond, 1);
+	if (options.keep_late == 0)
+		atomic_store_explicit(&pass->reached, true, memory_order_relaxed);
+	if (place >= options.keep_late)
+		return;
+	pass->late[place].sleeper = sleeper;
+	pass->late[place].wake = (struct wake){late_ns, now_ns, clock_stop()};
+	atomic_store(&pass->late[place].taken, true);
+}
+
 static void measure_pass(struct sleeper *sleeper, struct pass *pass, struct view *view)
 {
 	const int64_t threshold_ns = options.threshold_us ? (int64_t)options.threshold_us * 1000 : INT64_MAX;
@@ -221,7 +252,7 @@ static void measure_pass(struct sleeper *sleeper, struct pass *pass, struct view
 		const uint64_t now_ns = clock_read_ns(CLOCK_MONOTONIC);
 		const uint64_t missed = view_take(view, deadline_ns, now_ns);
 		if ((int64_t)(now_ns - deadline_ns) >= threshold_ns)
-			atomic_store_explicit(&pass->reached, true, memory_order_relaxed);
+			take_late(sleeper, pass, now_ns - deadline_ns, now_ns);
 		/* Those that would have come after the end are not missed. */
 		const uint64_t left = (pass->end_ns - 1 - deadline_ns) / work.period_ns;
 		view->missed += missed < left ? missed : left;
@@ -326,6 +357,8 @@ static bool prepare(struct error *error)
 		return error_set(error, ERROR_USAGE, "--idle-latency-us: must be none or 0 to %d, not '%s'", INT32_MAX,
 		                 options.idle_latency_us);
 	work.idle_latency_us = (uint32_t)idle_us;
+	if (options.keep_late && !options.threshold_us)
+		return error_set(error, ERROR_USAGE, "--keep-late: needs --threshold-us");
 	/* Named CPUs are compared with those of the loads now; which are isolated only the machine knows. */
 	return cpu_list_asked(&work.cpus, options.cpus, error) && prepare_loads(error);
 }
@@ -333,8 +366,10 @@ static bool prepare(struct error *error)
 static void plan_passes(void)
 {
 	work.passes = allocate(options.loads.count, sizeof(*work.passes));
-	for (; work.count < options.loads.count; work.count++)
+	for (; work.count < options.loads.count; work.count++) {
 		work.passes[work.count].load = (enum load)option_choice(LOAD_CHOICES, options.loads.words[work.count]);
+		work.passes[work.count].late = allocate(options.keep_late, sizeof(struct late));
+	}
 }
 
 /* Whether the kernel is to be traced. */
@@ -395,16 +430,17 @@ static bool setup(struct error *error)
 	struct demand demand = {0};
 	if (options.fifo && !realtime_refuse_starving(&work.cpus, error))
 		return false;
-	plan_passes();
 	demand_threads(&demand, work.cpus.count);
-	demand_other(&demand, (work.count + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)),
-	             work.cpus.count);
+	const size_t passes = options.loads.count;
+	demand_other(&demand, (passes + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)), work.cpus.count);
 	housekeeping_demand(&work.housekeeping, &demand);
-	demand_other(&demand, work.count * sizeof(struct pass), 1);
-	snapshots_demand(&work.cpus, 2 * work.count, &demand);
-	demand_document(&demand, work.cpus.count * work.count * (NUMBERS_OF_VIEW + 4 * options.worst));
+	demand_other(&demand, passes * (sizeof(struct pass) + options.keep_late * sizeof(struct late)), 1);
+	snapshots_demand(&work.cpus, 2 * passes, &demand);
+	demand_document(&demand, passes * (work.cpus.count * (NUMBERS_OF_VIEW + 4 * options.worst) +
+	                                   options.keep_late * NUMBERS_OF_LATE));
 	if (!demand_admit(&demand, error))
 		return false;
+	plan_passes();
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
 	work.traced = is_traced() && tracing_open(&work.tracing, &work.cpus, NULL);
 	(void)housekeeping_open(&work.housekeeping, &work.refused[LOAD_HOUSEKEEPING]);
@@ -454,6 +490,42 @@ static uint64_t unix_offset_ns(void)
 	return offset_ns;
 }
 
+/* Whether the trace tells what the kernel ran between the deadline and the wake-up. */
+static bool ran_read(struct causes *causes, const struct sleeper *sleeper, const struct wake *wake)
+{
+	const struct trace_clock clock = tracing_clock(&work.tracing);
+	const uint64_t ticks = (uint64_t)((double)wake->late_ns * clock_now_used.hz / 1e9);
+	const struct gap gap = {.at = wake->ticks - ticks, .ticks = ticks};
+	FILE *text = tracing_text(&work.tracing, sleeper->cpu);
+	const bool read = text && causes_read(causes, text, &gap, 1, sleeper->thread, true, &clock,
+	                                      tracing_lost(&work.tracing, sleeper->cpu) > 0);
+	if (text)
+		(void)fclose(text);
+	return read && causes->gaps == 1;
+}
+
+static size_t read_late(struct pass *pass, size_t done)
+{
+	for (; done < options.keep_late && atomic_load(&pass->late[done].taken); done++) {
+		struct late *late = &pass->late[done];
+		late->known = pass->recorded && ran_read(&late->causes, late->sleeper, &late->wake);
+	}
+	return done;
+}
+
+/* Looks up late wake-ups while the threads measure: at the end their events may have gone. */
+static void watch_late(struct pass *pass)
+{
+	size_t done = 0;
+	struct error error = {0};
+	while (done < options.keep_late && !stop_requested() && clock_read_ns(CLOCK_MONOTONIC) < pass->end_ns) {
+		done = read_late(pass, done);
+		(void)sleep_until(clock_read_ns(CLOCK_MONOTONIC) + LOOK_NS, &error);
+	}
+	wait_all();
+	(void)read_late(pass, done);
+}
+
 static void run_threads(struct pass *pass)
 {
 	const uint64_t unix_ns = unix_offset_ns();
@@ -464,7 +536,7 @@ static void run_threads(struct pass *pass)
 	pass->began_unix_ns = first_ns + unix_ns;
 	pass->end_ns = first_ns + work.seconds_ns;
 	atomic_store(&pass->first_ns, first_ns);
-	wait_all();
+	watch_late(pass);
 	uint64_t ended_ns = clock_read_ns(CLOCK_MONOTONIC);
 	ended_ns = ended_ns < pass->end_ns ? ended_ns : pass->end_ns;
 	pass->wall_s = ended_ns > first_ns ? (double)(ended_ns - first_ns) / 1e9 : 0;
@@ -516,23 +588,20 @@ static bool run_passes(struct error *error)
 
 /* -- the document -- */
 
+static void known_ran_write(struct json *json, struct causes *causes, bool known)
+{
+	if (json_object_known(json, "ran", known)) {
+		causes_write(json, causes);
+		json_object_end(json);
+	}
+}
+
 /* What the kernel ran between the deadline and the wake-up. */
 static void ran_write(struct json *json, const struct pass *pass, const struct sleeper *sleeper,
                       const struct wake *wake)
 {
-	const struct trace_clock clock = tracing_clock(&work.tracing);
-	const uint64_t ticks = (uint64_t)((double)wake->late_ns * clock_now_used.hz / 1e9);
-	const struct gap gap = {.at = wake->ticks - ticks, .ticks = ticks};
-	FILE *text = pass->recorded ? tracing_text(&work.tracing, sleeper->cpu) : NULL;
 	struct causes *causes = allocate(1, sizeof(*causes));
-	bool read = text && causes_read(causes, text, &gap, 1, sleeper->thread, true, &clock,
-	                                tracing_lost(&work.tracing, sleeper->cpu) > 0);
-	if (text)
-		(void)fclose(text);
-	if (json_object_known(json, "ran", read && causes->gaps == 1)) {
-		causes_write(json, causes);
-		json_object_end(json);
-	}
+	known_ran_write(json, causes, pass->recorded && ran_read(causes, sleeper, wake));
 	free(causes);
 }
 
@@ -555,16 +624,38 @@ static uint64_t late_enough(size_t pass)
 	return least;
 }
 
+/* The object is left open. */
+static void wake_begin_write(struct json *json, const struct pass *pass, const struct wake *wake)
+{
+	json_object_begin(json, NULL);
+	json_u64(json, "late_ns", wake->late_ns);
+	json_u64(json, "at_unix_ns", pass->began_unix_ns + (uint64_t)(int64_t)(wake->at_ns - pass->first_ns));
+}
+
+static void late_write(struct json *json, const struct pass *pass)
+{
+	json_object_begin(json, "late");
+	json_u64(json, "threshold_ns", options.threshold_us * 1000);
+	json_u64(json, "count", pass->beyond);
+	json_array_begin(json, "first");
+	for (size_t i = 0; i < options.keep_late && pass->late[i].taken; i++) {
+		struct late *late = &pass->late[i];
+		wake_begin_write(json, pass, &late->wake);
+		json_u64(json, "cpu", late->sleeper->cpu);
+		known_ran_write(json, &late->causes, late->known);
+		json_object_end(json);
+	}
+	json_array_end(json);
+	json_object_end(json);
+}
+
 static void worst_write(struct json *json, const struct pass *pass, const struct sleeper *sleeper,
                         const struct view *view, uint64_t least_ns)
 {
 	json_array_begin(json, "worst");
 	for (size_t i = 0; i < view->kept; i++) {
 		const struct wake *wake = &view->worst[i];
-		const int64_t since_ns = (int64_t)(wake->at_ns - pass->first_ns);
-		json_object_begin(json, NULL);
-		json_u64(json, "late_ns", wake->late_ns);
-		json_u64(json, "at_unix_ns", pass->began_unix_ns + (uint64_t)since_ns);
+		wake_begin_write(json, pass, wake);
 		if (json_known(json, "ran", pass->recorded && wake->late_ns >= least_ns))
 			ran_write(json, pass, sleeper, wake);
 		json_object_end(json);
@@ -618,6 +709,8 @@ static void pass_write(struct json *json, size_t number)
 	for (size_t i = 0; i < work.cpus.count; i++)
 		view_write(json, number, &work.sleepers[i], least_ns);
 	json_array_end(json);
+	if (options.keep_late)
+		late_write(json, pass);
 	interference_write(json, "interference", &threads, &pass->before, &pass->after, &work.cpus);
 	json_object_end(json);
 }

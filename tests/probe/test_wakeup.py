@@ -172,6 +172,7 @@ def test_real_time_threads_on_all_cpus_are_refused(probe: Probe, cpus: list[int]
     (("--loads", "housekeeping"), "--housekeeping-cpus"),
     (("--loads", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
     (("--idle-latency-us", "deep"), "--idle-latency-us"),
+    (("--keep-late", "3"), "--threshold-us"),
     (("--seconds", "0.0001"), "--seconds"),
 ])  # fmt: skip
 def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named: str) -> None:
@@ -240,6 +241,41 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
                 break
     assert not names or "planted-rival" in names
     assert abandoned(TRACEFS) <= before
+
+
+def test_the_first_wake_ups_beyond_the_threshold_are_kept_with_what_ran(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    before = abandoned(TRACEFS)
+    names = set()
+    words = ("--seconds", "1", "--fifo", "50", "--threshold-us", "3500", "--keep-late", "4", "--loads", "none")
+    with rival(cpus[-1], 1000):
+        for _ in range(10):  # the host of a virtual machine may hold the CPU each time
+            done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
+            (condition,) = conditions(done)
+            late = condition.late
+            assert late is not None
+            assert (condition.stopped, late.threshold_ns) == ("time", 3_500_000)
+            assert condition.wall_s > 0.99
+            assert len(late.first) == 4 < late.count <= condition.cpus[0].wakes
+            assert [wake.at_unix_ns for wake in late.first] == sorted(wake.at_unix_ns for wake in late.first)
+            assert all(wake.late_ns >= 3_500_000 and wake.cpu == cpus[-1] for wake in late.first)
+            found = [wake.ran for wake in late.first if wake.ran is not None]
+            assert not (found and done.document["result"]["tracing_refused"])
+            names |= {max(ran.causes, key=lambda cause: cause.total_ns).name for ran in found if ran.causes}
+            if not found or "planted-rival" in names:
+                break
+    assert not names or "planted-rival" in names
+    assert abandoned(TRACEFS) <= before
+
+
+def test_what_ran_is_looked_up_before_other_events_take_its_place(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    words = ("--seconds", "6", "--period-us", "10", "--threshold-us", "1", "--keep-late", "1", "--loads", "none")
+    done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
+    (condition,) = conditions(done)
+    assert condition.late is not None
+    (first,) = condition.late.first
+    assert (first.ran is None) == (done.document["result"]["tracing_refused"] is not None)
 
 
 def test_all_loads_are_traced_for_the_whole_time(probe: Probe, cpus: list[int]) -> None:

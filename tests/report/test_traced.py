@@ -14,6 +14,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.measurements.sut import Sut
+from calibration.measurements.wakeup import LateWake, LateWakes, WakeupResult, WakeupValues
 from calibration.report.osnoise import class_share
 from calibration.report.pictures import picture
 from calibration.results.model import RunDocument
@@ -202,3 +203,29 @@ def test_lost_events_are_flagged(lost: int | None, flags: list[str]) -> None:
         assert isinstance(measurement.values, JitterValues)
         assert measurement.values.gaps.traced == traced
         assert [flag.code for flag in measurement.flags if flag.code == "TRACE_LOST"] == flags
+
+
+def with_late(late: LateWakes | None) -> RunDocument:
+    """Return the document of a wake-up measurement with *late* wake-ups."""
+    document = run_document(names=("wakeup",))
+    index = index_of(document, "wakeup")
+    values = document.measurements[index].values
+    assert isinstance(values, WakeupValues)
+    return replace(document, index, values=values.model_copy(update={"late": late}))
+
+
+def test_late_wake_ups_are_shown_with_what_ran() -> None:
+    (condition,) = read_result(read_document(read("wakeup-traced")), WakeupResult).conditions
+    ran = next(wake.ran for wake in condition.cpus[0].worst if wake.ran is not None)
+    first = tuple(
+        LateWake(cpu=3, late_ns=120_000 + place, at_unix_ns=10**18, ran=ran if place else None) for place in (0, 1)
+    )
+    text = text_of(with_late(LateWakes(threshold_ns=100_000, count=41, first=first)))
+    assert "The first of 41 wake-ups at least 100 µs late, load none" in text
+    assert "not known: its events were lost" in text
+    assert ran.causes[0].name in text
+    refused = text_of(with_late(LateWakes(threshold_ns=100_000, count=1, first=first[:1], refused="run it as root")))
+    assert "the kernel was not traced: run it as root" in refused
+    none = text_of(with_late(LateWakes(threshold_ns=100_000, count=0, first=())))
+    assert "No wake-up was at least 100 µs late, load none; the kernel was traced throughout." in none
+    assert "at least 100 µs late" not in text_of(with_late(None))

@@ -187,6 +187,35 @@ def test_traced_wake_ups_are_in_no_other_value() -> None:
     assert idle.asked_mb_s is None
 
 
+def late(number: int, *at: int) -> dict[str, Any]:
+    """Return *number* late wake-ups, of which those *at* these times are kept."""
+    first = [{"cpu": 1, "late_ns": 200_000, "at_unix_ns": ns, "ran": None} for ns in at]
+    return {"threshold_ns": 100_000, "count": number, "first": first}
+
+
+def with_late(number: int, *at: int) -> dict[str, Any]:
+    raw: dict[str, Any] = copy.deepcopy(RAW)
+    raw["result"]["tracing_refused"] = "no tracefs"
+    for condition in raw["result"]["conditions"]:
+        condition["late"] = late(number, *at)
+    return raw
+
+
+def test_the_first_late_wake_ups_of_all_rounds_are_kept() -> None:
+    for values in values_of([with_late(2, 10, 20), with_late(0), with_late(40, *range(30, 45))]):
+        assert values.late is not None
+        assert (values.late.count, values.late.threshold_ns, values.late.refused) == (42, 100_000, "no tracefs")
+        assert [wake.at_unix_ns for wake in values.late.first] == [10, 20, *range(30, 38)]
+    assert [values.late for values in values_of([RAW])] == [None, None, None]
+
+
+def test_a_threshold_keeps_late_wake_ups_under_all_loads_and_stops_nothing() -> None:
+    (step, traced), _ = planned(captured("x86_64-isolated"), threshold_us=100, attribute=True)
+    words = dict(zip(step.argv, step.argv[1:], strict=False))
+    assert (words["--threshold-us"], words["--keep-late"]) == ("100", str(WORST))
+    assert "--threshold-us" not in traced.argv
+
+
 def test_what_hit_one_load_in_one_round_flags_that_load() -> None:
     hit: dict[str, Any] = copy.deepcopy(RAW)
     (memory,) = (condition for condition in hit["result"]["conditions"] if condition["load"] == "memory")
