@@ -37,6 +37,7 @@ from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.explanation import Explanation
 from calibration.judge.night import Judgement
+from calibration.judge.sheet import Sheet
 from calibration.judge.verdicts import Check
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
@@ -595,7 +596,7 @@ def test_reference_has_every_field_of_the_run_document(doctrees: Path) -> None:
         assert list(columns) == [*model.axes, *model.columns]
     columns = dict(table_rows(sections(page)["LatencyMatrixValues"], "Column"))
     assert (columns["size_bytes"], one_line(columns["latency_ns"])) == ("integer", "Estimate or null")
-    assert shown["Verdict"]["outcome"] == "pass, fail, no_reference or invalid"
+    assert shown["Verdict"]["outcome"] == "pass, warn, fail, no_reference or invalid"
     assert shown["Estimate"]["interval"] == "[number, number] or null"
 
 
@@ -605,7 +606,7 @@ def test_reference_has_every_field_of_records_and_judgement(doctrees: Path) -> N
     records = {name: model for name, model in models.items() if name not in of_runs}
     check_fields(fields_shown(reference(doctrees, "records")), records)
     models: dict[str, dict[str, Any]] = {}
-    for model in (Judgement, BaselineFile, Notification, Explanation):
+    for model in (Judgement, BaselineFile, Notification, Explanation, Sheet):
         models_in(model, models)
     check_fields(fields_shown(reference(doctrees, "judgement")), models)
 
