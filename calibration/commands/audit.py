@@ -104,9 +104,9 @@ def _print(checks: "Iterable[Check]", state: "ExpectedState | None") -> None:
     from calibration.preflight.configuration import WORDS, WORST_FIRST, configuration_summary  # noqa: PLC0415
 
     styles = {"met": "", "not_met": "red", "unknown": "yellow", "impossible": "dim"}
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for title, ratio in (("", 1), ("Setting", 3), ("Expected", 3), ("Found", 4)):
-        table.add_column(title, overflow="fold", ratio=ratio or None)
+    table = Table(box=None, pad_edge=False, show_edge=False, expand=True)  # or ratios mean nothing
+    for title, ratio in (("", None), ("Setting", 4), ("Expected", 2), ("Found", 3)):
+        table.add_column(title, overflow="fold", ratio=ratio)
     for check in sorted(checks, key=lambda check: -WORST_FIRST.index(check.outcome)):  # the end of a screen is seen
         words = (WORDS[check.outcome], check.title, check.expected, check.found)
         table.add_row(*(Text(word, style=styles[check.outcome]) for word in words))
