@@ -338,7 +338,7 @@ class RunDocument(Model):
     flags: tuple[Flag, ...]
     meltdown_checker: MeltdownChecker | None
     mlc: Mlc | None
-    opendcdiag: Dcdiag | None
+    opendcdiag: Dcdiag | None = None
     plan: Plan | None
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
