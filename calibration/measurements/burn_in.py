@@ -23,7 +23,15 @@ from calibration.measurements.evidence import (
     page_flags,
     require_any,
 )
-from calibration.measurements.metric_rows import CLOCK_REPEATS, CLOCKED, MEMORY_TRAFFIC, MetricRow, Tolerance, bandwidth
+from calibration.measurements.metric_rows import (
+    CLOCK_REPEATS,
+    CLOCKED,
+    MEMORY_TRAFFIC,
+    MetricRow,
+    Record,
+    Tolerance,
+    bandwidth,
+)
 from calibration.measurements.sut import HUGE_BYTES, KEPT_FREE_BYTES, Sut, size_flags
 from calibration.measurements.traffic import (
     NODE_FILL_BYTES_PER_S,
@@ -147,6 +155,7 @@ class BurnIn(Declaration[BurnInSettings, BurnInValues]):
             "lower",
             NOT_BROKEN,
             MEMORY_TRAFFIC | CLOCKED,
+            Record("errors", "Errors under full load"),
         ),
         bandwidth("burn_in.verified_mb_s", "memory read back and compared, on average", "burn_in", tolerance=STEADY),
         bandwidth("burn_in.lowest_mb_s", "the same in the slowest window", "burn_in", tolerance=STEADY),

@@ -88,6 +88,7 @@ Quantity = Literal[
     "lost_share",
     "wakeup",
     "firmware_gap",
+    "errors",
 ]
 """Quantities that have metrics of record, in the order in which they are shown."""
 
