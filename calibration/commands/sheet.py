@@ -28,7 +28,7 @@ from calibration.results.find import find_run
 def sheet_command(
     runs: tuple[str, ...], *, results: Path, against: str | None, form: str | None, output: Path | None
 ) -> None:
-    """Print the acceptance sheet of a SUT: limits asked for, worst seen, verdict.
+    """Print an acceptance sheet: limits, worst values seen, verdict.
 
     RUN is as for calibration report. Several runs of one SUT are taken together: times of observation add up. Exits
     with 1 unless every limit is met.

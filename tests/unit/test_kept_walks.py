@@ -185,10 +185,10 @@ def test_an_explanation_takes_no_step_after_a_judgement(tmp_path: Path, steps: l
     for sut in ("s1", "s2"):
         stored(tmp_path, [*noise(30), *noise(10, 95.0)], sut=sut)
     suts = [("lab", "s1"), ("lab", "s2")]
-    found = read_calibration(tmp_path, suts)
+    found = read_calibration(tmp_path, suts, suts)
     assert steps
     assert {item.kind for items in found.candidates.values() for item in items} >= {"metric"}
     judge_night(tmp_path)
     steps.clear()
-    assert read_calibration(tmp_path, suts) == found
+    assert read_calibration(tmp_path, suts, suts) == found
     assert steps == []

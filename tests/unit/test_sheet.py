@@ -22,6 +22,7 @@ from calibration.results.model import RunDocument
 from calibration.results.store import StoredRun
 from tests.report.report_documents import run_document
 
+CHECKOUT = Path(__file__).parents[2]
 KINDS = ("wakeup", "firmware", "jitter", "idle_latency")
 SOURCE = {"document": "A test plan", "url": "https://example.net/plan", "date": "2026-11-01"}
 LATE = {"metric": "wakeup.*.max_ns", "unit": "ns", "reason": "section 4"}
@@ -327,6 +328,10 @@ def test_files_that_are_wrong_are_refused(tmp_path: Path, change: dict[str, Any]
     path.write_text(yaml.safe_dump(good | change))
     with pytest.raises(InputError, match=words):
         load_acceptance(str(path))
+
+
+def test_the_file_of_the_guide_is_one() -> None:
+    assert load_acceptance(str(CHECKOUT / "docs" / "guide" / "units" / "acceptance.yml")).limits
 
 
 def test_an_unknown_file_is_refused_with_the_nearest(tmp_path: Path) -> None:

@@ -34,14 +34,14 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
-WORKFLOWS = ("github-workflow.yml", "github-slices.yml", "github-quick-gate.yml")
+WORKFLOWS = ("github-workflow.yml", "github-slices.yml", "github-quick-gate.yml", "github-benchmark.yml")
 
 
 def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
     nightly = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer"}
     of_gates = {"Jenkinsfile.quick-gate", "quick-gate.sh"}
-    elsewhere = {  # tests/unit/test_exports.py, tests/report/test_docs.py
-        "grafana-dashboard.json", "prometheus-rules.yml", "expected-state.yml", "kubernetes-job.yml"
+    elsewhere = {  # tests/unit/test_exports.py, tests/unit/test_sheet.py, tests/report/test_docs.py
+        "acceptance.yml", "grafana-dashboard.json", "prometheus-rules.yml", "expected-state.yml", "kubernetes-job.yml"
     }  # fmt: skip
     known = nightly | of_gates | set(WORKFLOWS)
     assert {path.name for path in UNITS.iterdir()} == known | elsewhere
