@@ -190,5 +190,5 @@ def test_an_explanation_takes_no_step_after_a_judgement(tmp_path: Path, steps: l
     assert {item.kind for items in found.candidates.values() for item in items} >= {"metric"}
     judge_night(tmp_path)
     steps.clear()
-    assert read_calibration(tmp_path, suts, suts) == found
+    assert read_calibration(tmp_path, suts, suts).candidates == found.candidates
     assert steps == []
