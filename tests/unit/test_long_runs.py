@@ -15,13 +15,15 @@ import pytest
 from calibration.finish import finish
 from calibration.measurements.base import Step
 from calibration.report.page import render
+from calibration.report.rst import to_rst
 from calibration.report.show import print_run
 from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.store import read_run, stored_run
 from calibration.run.answers import RecordReader, read_record
-from calibration.run.attempts import record_probe
+from calibration.run.attempts import record_probe, start_of
 from calibration.run.lifecycle import begin
 from calibration.run.records import MAX_RECORDS_BYTES
+from calibration.run.worst import Worst
 from calibration.runner.directory import STEP_BYTES
 from calibration.runner.rounds import Rounds
 from tests.machines import Machine, answer
@@ -147,5 +149,25 @@ def test_a_day_is_a_page_and_a_screen(day: Day) -> None:
     screen = io.StringIO()
     print_run(read_run(day.directory), day.directory, screen)
     assert "Worst wake-up latency, housekeeping load" in screen.getvalue()
-    page = render(stored_run(day.directory))
-    assert page is not None
+    text = " ".join(to_rst(render(stored_run(day.directory)).blocks).split())
+    assert "Under a housekeeping load, which started 3000 processes per second." in text
+    assert "housekeeping, deep idle states disabled" in text
+
+
+def test_what_a_thread_saw_elsewhere_and_what_is_in_no_form_is_not_said(day: Day) -> None:
+    wakeup, gaps, _ = sorted(start_of(day.directory).plan.steps, key=lambda step: step.kind != "wakeup")
+    worst = Worst()
+    seen = {"cpu": 1, "cpu_verified": True, "gaps": {"max_ns": 2e3}}
+    elsewhere = {"cpu": 2, "cpu_verified": False, "gaps": {"max_ns": 9e9}}
+    for result in (
+        {"cpus": [seen, elsewhere]},
+        {"cpus": "none"},
+        {"cpus": [{"cpu": "1", "gaps": {"max_ns": 1}}]},
+        None,
+    ):
+        worst.take(gaps.model_copy(update={"kind": "jitter"}), {"result": result})
+    worst.take(
+        gaps.model_copy(update={"kind": "jitter", "part_of": "jitter"}), {"result": {"cpus": [{**seen, "cpu": 3}]}}
+    )
+    worst.take(wakeup.model_copy(update={"kind": "idle_latency"}), {"result": {}})
+    assert str(worst) == "gap 2.00 µs on CPU 1"
