@@ -27,7 +27,7 @@ from tests.unit.machines import CAPTURED
 from tests.unit.test_burn_in import NOW, ROUNDS, failed_by
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "opendcdiag"
-PASS, FAIL = ((FIXTURES / f"{name}.yaml").read_bytes() for name in ("pass", "fail"))
+PASS, FAIL = ((FIXTURES / f"{name}.log").read_bytes() for name in ("pass", "fail"))
 FAULT = "opendcdiag: 2 tests failed: zstd1 1 time (CPUs 1), lzma 1 time"
 
 
@@ -165,7 +165,7 @@ def test_a_program_without_an_answer_makes_the_run_incomplete(told: Told, change
 def programs(burnt: BegunRun, results: Path, program: Path | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Return what follows the rounds, and the programs that are sent."""
     built = BuiltProbe(
-        path=FIXTURES / "pass.yaml", sha256="0" * 64, target="x86_64", version="1", compiler="c", flags=(),
+        path=FIXTURES / "pass.log", sha256="0" * 64, target="x86_64", version="1", compiler="c", flags=(),
         source_sha256="1" * 64,
     )  # fmt: skip
     request = Request(
