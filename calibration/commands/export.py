@@ -89,7 +89,7 @@ def export_command(
     output: Path | None,
     since: datetime | None,
 ) -> None:
-    """Export metrics to Prometheus, InfluxDB, data frames and CI trackers.
+    """Export metrics to Prometheus, InfluxDB, data frames and CI.
 
     FORMAT is openmetrics (the newest run of each SUT and its state), influx (line protocol of all runs), parquet (the
     whole history with invalid values and verdicts), bencher (the newest run of each SUT), otava (the history of each
