@@ -19,7 +19,7 @@ PRESETS: Final = Path(__file__).with_name("presets")
 """The files that come with the harness."""
 
 
-class Acceptance(Model):
+class AcceptanceFile(Model):
     """An acceptance file: ``name`` is that of the file without its ending, ``sha256`` the hash of its content.
 
     ``conditions`` is what the source asks for: program, load, duration. ``comparison`` says how ours compares with that
@@ -52,7 +52,7 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yml"))
 
 
-def load_acceptance(name_or_path: str) -> Acceptance:
+def load_acceptance(name_or_path: str) -> AcceptanceFile:
     """Return the acceptance file with this name or unique prefix, or the one at that path.
 
     Raises ``InputError`` if it does not exist or is not an acceptance file.
@@ -68,7 +68,7 @@ def load_acceptance(name_or_path: str) -> Acceptance:
         raise InputError(f"{path}: {error}") from error
     except ValidationError as error:
         raise InputError(f"{path} is not an acceptance file: {fault_of(error)}") from error
-    return Acceptance(
+    return AcceptanceFile(
         name=path.stem,
         sha256=hashlib.sha256(content).hexdigest(),
         **dict(file) | {"limits": read_limits(file.limits, str(path))},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.acceptance.limits import KernelKind, Limit, kernel_kind
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
@@ -111,7 +111,7 @@ class Sheet(Model):
     outcome: Outcome
     testbed: str
     sut: str
-    acceptance: Acceptance
+    acceptance: AcceptanceFile
     rows: tuple[Row, ...]
     checks: tuple[SheetCheck, ...]
     machine: dict[str, str]
@@ -128,7 +128,7 @@ class _Found(NamedTuple):
     observation: Observation | None
 
 
-def accepted(document: RunDocument, acceptance: Acceptance) -> tuple[Outcome, int, int]:
+def accepted(document: RunDocument, acceptance: AcceptanceFile) -> tuple[Outcome, int, int]:
     """Return what *acceptance* says of *document* alone: the worst of its limits, how many are met, and of how many."""
     context = None if document.context is None else document.context.parsed
     rows = list(_rows(acceptance.limits, [document], kernel_kind(context), {}))
@@ -136,7 +136,7 @@ def accepted(document: RunDocument, acceptance: Acceptance) -> tuple[Outcome, in
     return min((row.outcome for row in rows), key=OUTCOMES.index), met, len(rows)
 
 
-def make_sheet(stored: Sequence[StoredRun], acceptance: Acceptance, waivers: Waivers = NO_WAIVERS) -> Sheet:
+def make_sheet(stored: Sequence[StoredRun], acceptance: AcceptanceFile, waivers: Waivers = NO_WAIVERS) -> Sheet:
     """Return the sheet of the runs *stored*, at least one, by *acceptance*; *waivers* count that cover the newest.
 
     Times of observation add up over the runs. Raises ``InputError`` if the runs are not of one SUT in one state.

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.base import units
 from calibration.base.cpulists import short_cpulist
 from calibration.base.errors import InputError
@@ -156,7 +156,7 @@ def _findings(document: RunDocument, context: Context | None, advised: Sequence[
     )
 
 
-def _accepted(document: RunDocument, acceptance: Acceptance) -> str:
+def _accepted(document: RunDocument, acceptance: AcceptanceFile) -> str:
     outcome, met, limits = accepted(document, acceptance)
     return f"Acceptance by {acceptance.name}: {VERDICTS[outcome]}, {met} of {plural(limits, 'limit')} met."
 

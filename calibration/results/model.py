@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.base.model import Model, UtcTime
 from calibration.base.trust import Judged, Trust, worst
 from calibration.base.tuning import SettingChange, Unrestored
@@ -347,7 +347,7 @@ class RunDocument(Model):
     consistency: tuple[ConsistencyCheck, ...]
     readings: tuple[Reading, ...]
     imported: Imported | None
-    acceptance: tuple[Acceptance, ...] = ()
+    acceptance: tuple[AcceptanceFile, ...] = ()
 
     def __str__(self) -> str:
         """Return a short identification: logs show it for each gate, and the whole takes megabytes."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from calibration import __version__
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.acceptance.limits import Limit
 from calibration.base.errors import EnvironmentLacksError
 from calibration.base.tuning import SettingChange
@@ -84,7 +84,7 @@ def begin(
     examine: CheckSut = no_checks,
     changes: Iterable[SettingChange] = (),
     limits: Iterable[Limit] = (),
-    acceptance: Iterable[Acceptance] = (),
+    acceptance: Iterable[AcceptanceFile] = (),
     prefetchers_ok: bool = False,
 ) -> BegunRun:
     """Plan a run on the SUT of *capture* (a ``.tar.gz``), and record its start.

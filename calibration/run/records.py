@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.acceptance.limits import Limit
 from calibration.base.errors import InputError
 from calibration.base.files import open_regular, read_regular, regular_lines, write_whole
@@ -60,7 +60,7 @@ class StartRecord(_FirstBegin):
     capture: str
     capture_sha256: str
     limits: tuple[Limit, ...] = ()
-    acceptance: tuple[Acceptance, ...] = ()
+    acceptance: tuple[AcceptanceFile, ...] = ()
     plan: Plan
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from calibration import __version__
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.acceptance.limits import Limit
 from calibration.base.commandline import cleanup_command, run_command
 from calibration.base.errors import (
@@ -172,7 +172,7 @@ class Request:
     settings: Mapping[str, Any] = field(default_factory=dict)
     prefetchers_ok: bool = False
     limits: tuple[Limit, ...] = ()
-    acceptance: tuple[Acceptance, ...] = ()
+    acceptance: tuple[AcceptanceFile, ...] = ()
     checks: tuple[Check, ...] = ()
     asked: tuple[str, ...] = ()
     serials_ok: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from calibration.acceptance import Acceptance, load_acceptance, preset_names
+from calibration.acceptance import AcceptanceFile, load_acceptance, preset_names
 from calibration.acceptance.limits import kernel_kind, read_limits, rows_of
 from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
@@ -42,10 +42,10 @@ def preemption(document: RunDocument, model: str | None) -> RunDocument:
     return document.model_copy(update={"context": document.context.model_copy(update={"parsed": parsed})})
 
 
-def asking(*limits: dict[str, Any]) -> Acceptance:
+def asking(*limits: dict[str, Any]) -> AcceptanceFile:
     """Return an acceptance file with *limits*."""
     fields = {"name": "plan", "sha256": "0" * 64, "title": "A plan", "conditions": "a load", "profile": "rt_smoke"}
-    return Acceptance(**fields, source=SOURCE, limits=read_limits(list(limits)))  # type: ignore[arg-type]
+    return AcceptanceFile(**fields, source=SOURCE, limits=read_limits(list(limits)))  # type: ignore[arg-type]
 
 
 def stored(document: RunDocument, **run: Any) -> StoredRun:

@@ -22,7 +22,7 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.processes impo
 from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
 from ansible import constants as C
-from calibration.acceptance import Acceptance
+from calibration.acceptance import AcceptanceFile
 from calibration.acceptance.limits import read_limits
 from calibration.audit.kinds import asked_for
 from calibration.base.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
@@ -125,7 +125,7 @@ class ActionModule(SutAction):
             settings=settings,
             prefetchers_ok=consent["prefetchers"],
             limits=read_limits(preflight.get("limits") or []),
-            acceptance=restored(Acceptance, preflight.get("acceptance") or []),
+            acceptance=restored(AcceptanceFile, preflight.get("acceptance") or []),
             checks=checks_of(preflight.get("checks") or []),
             asked=asked_for(read_again(preflight.get("expectations") or {}).state),
             serials_ok=arguments["context_serials_ok"],
