@@ -38,7 +38,7 @@ def configuration_summary(checks: Iterable[Check]) -> str:
     """Return the numbers of settings by outcome: ``20 settings: 19 met, 1 not met``."""
     counts = Counter(check.outcome for check in configuration_of(checks))
     named = [f"{counts[outcome]} {word}" for outcome, word in WORDS.items() if counts[outcome]]
-    return f"{sum(counts.values())} settings: {', '.join(named)}" if named else "no expected state"
+    return f"{plural(sum(counts.values()), 'setting')}: {', '.join(named)}" if named else "no expected state"
 
 
 def difference(check: Check) -> str:

@@ -66,7 +66,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "severity": (
         {"preflight_severity": {"kernel": "flag"}},
-        "preflight_severity has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
+        "preflight_severity has no check 'kernel', only kernel_arguments, kernel_argument_values, kernel_release,",
     ),
     "limits": (
         {"calibration_limits": [{**LIMIT, "unit": "us"}]},

@@ -89,7 +89,7 @@ def test_what_cannot_exist_fails_nothing_and_what_is_unknown_does(captured: Path
     ended = calibration("audit", captured, "--expect", expected(tmp_path, {"governor": "performance"}))
     assert ended.code == GOOD
     assert "no frequency scaling" in ended.said
-    assert ended.said.splitlines()[-1] == "1 settings: 1 cannot exist here"
+    assert ended.said.splitlines()[-1] == "1 setting: 1 cannot exist here"
     ended = calibration("audit", captured, "--expect", expected(tmp_path, {"sysctl": {"vm.x": 1}}), "--json")
     assert ended.code == VERDICT_FAILED
     (found,) = json.loads(ended.said)
