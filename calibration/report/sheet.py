@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from calibration.acceptance.limits import KERNELS, Limit
 from calibration.base import units
-from calibration.base.cpulists import format_cpulist
+from calibration.base.cpulists import short_cpulist
+from calibration.base.percentiles import COVERAGE
 from calibration.base.text import sentence_case
 from calibration.base.units import plural
 from calibration.judge.answer import Look
@@ -117,26 +118,26 @@ def asked(limit: Limit) -> Iterator[str]:
 
 
 def _looked(looked: Looked) -> Iterator[str]:
-    yield f"{units.duration(looked.observed_s)} on {units.numbered('CPU', looked.cpus)}"
+    yield f"{units.duration(looked.observed_s)} on {plural(len(looked.cpus), 'CPU')} ({short_cpulist(looked.cpus)})"
     if looked.samples is not None:
         yield f"{looked.samples:,} samples"
 
 
 def _beyond(looked: Looked, limit: Limit) -> Iterator[str]:
     """Yield how often the limit was exceeded, or how rare that is at most, and on which CPUs."""
+    sure = f"with {units.percent(COVERAGE)} confidence"
     hard = limit.soft_upper if limit.upper is None else limit.upper
     bound = amount(hard, limit.unit) if hard is not None else "the limit"
     if looked.beyond:
         yield f"{looked.beyond:,} of {looked.samples:,} beyond {bound}"
     elif looked.at_most:
-        yield f"none beyond {bound}: with 95 % confidence fewer than 1 in {_rounded(1 / looked.at_most)} are"
+        yield f"none beyond {bound}: {sure} fewer than 1 in {_rounded(1 / looked.at_most)} are"
     elif looked.per_hour is not None:
-        rate = units.rate(looked.per_hour)
-        yield f"none beyond {bound}: with 95 % confidence at most {rate} on a CPU"
+        yield f"none beyond {bound}: {sure} at most {units.rate(looked.per_hour)} on a CPU"
     if looked.over_soft:
         soft = limit.upper if limit.soft_upper is None else limit.soft_upper
         share = f"{len(looked.over_soft)} of {plural(len(looked.cpus), 'CPU')}"
-        yield f"{share} beyond {amount(soft or 0.0, limit.unit)} ({format_cpulist(looked.over_soft)})"
+        yield f"{share} beyond {amount(soft or 0.0, limit.unit)} ({short_cpulist(looked.over_soft)})"
 
 
 def _rounded(value: float) -> str:

@@ -362,5 +362,5 @@ def test_looked_text_of_a_day() -> None:
     )
     (limit,) = read_limits([{**LATE, "upper": 40000}])
     text = row_text(Row(limit=limit, outcome="pass", reason="", metrics=1, looked=looked))
-    assert text.looked == "24 h 0 min on CPUs 2-63; 26,784,000,000 samples"
+    assert text.looked == "24 h 0 min on 62 CPUs (2-63); 26,784,000,000 samples"
     assert text.beyond == "none beyond 40 µs: with 95 % confidence fewer than 1 in 8,940,000,000 are"
