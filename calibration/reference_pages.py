@@ -436,20 +436,16 @@ def inconsistencies() -> Iterator[str]:
 
 
 def acceptance_files() -> Iterator[str]:
-    """Yield the acceptance files that come with the harness, each with its limits."""
-    yield from _table(
-        ("Name", "Source", "Limits", "Profile"),
-        (
-            (
-                f"``{name}``",
-                f"`{_shown(found.title)} <{found.source.url}>`__. {_shown(f'{found.source.date}: {found.conditions}')}",
-                "; ".join(f"``{limit.metric}`` {_shown(', '.join(asked(limit)))}" for limit in found.limits),
-                f"``{found.profile}``",
-            )
-            for name in preset_names()
-            for found in [load_acceptance(name)]
-        ),
-    )
+    """Yield the acceptance files that come with the harness, each with its source, profile, limits and conditions."""
+    yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "   :widths: 30 70", "")
+    yield from ("   * - File, source, profile", "     - Limits and conditions")
+    for name in preset_names():
+        found = load_acceptance(name)
+        source = f"`{_shown(found.title)} <{found.source.url}>`__, {_shown(found.source.date)}"
+        yield from (f"   * - ``{name}``", "", f"       {source}; ``{found.profile}``")
+        yield from (f"     - * ``{found.limits[0].metric}``: {_shown(', '.join(asked(found.limits[0])))}",)
+        yield from (f"       * ``{limit.metric}``: {_shown(', '.join(asked(limit)))}" for limit in found.limits[1:])
+        yield from ("", f"       {_shown(found.conditions)}")
 
 
 SOURCES = (

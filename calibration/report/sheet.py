@@ -109,8 +109,10 @@ def asked(limit: Limit) -> Iterator[str]:
     """Yield what *limit* asks for, without the metric."""
     if limit.lower is not None or limit.upper is not None:
         yield within(limit.lower, limit.upper, limit.unit)
-    if limit.soft_lower is not None or limit.soft_upper is not None:
-        yield f"warn unless {within(limit.soft_lower, limit.soft_upper, limit.unit)}"
+    if limit.soft_lower is not None:
+        yield f"warning below {amount(limit.soft_lower, limit.unit)}"
+    if limit.soft_upper is not None:
+        yield f"warning above {amount(limit.soft_upper, limit.unit)}"
     if limit.observed_s is not None:
         yield f"in {units.exact_duration(limit.observed_s)}"
     if limit.kernel is not None:
