@@ -13,7 +13,7 @@ from calibration.base.grouping import grouped
 from calibration.base.model import Model, UtcTime
 from calibration.base.percentiles import COVERAGE, beyond_longest, merged
 from calibration.base.validity import Flag
-from calibration.context.facts import FACTS, text_of
+from calibration.context.facts import FACTS, same_fact, text_of
 from calibration.judge.limits import OUTCOMES, Judged, Outcome, inapplicable, is_outside, judge_metric, limit_of
 from calibration.judge.verdicts import Waived
 from calibration.judge.waivers import Waivers
@@ -175,8 +175,8 @@ def _check_same(documents: Sequence[RunDocument]) -> None:
         if len(set(suts)) > 1:
             raise InputError(f"a sheet is about one SUT, not {' and '.join(suts)}")
         for fact in FACTS:
-            texts = [document.facts.get(fact.name) for document in (first, other)]
-            if fact.fixed and fact.kind is not None and len(set(texts)) > 1:
+            before, after = first.facts.get(fact.name), other.facts.get(fact.name)
+            if fact.fixed and None not in (before, after) and not same_fact(fact.name, before, after):
                 raise InputError(f"{suts[0]} changed between {first.run.id} and {other.run.id}: {fact.name}")
 
 
@@ -246,8 +246,7 @@ def _row(
     (outcome, reason), worst = judged[0][0][1:], judged[0][1]
     failed = [metric.name for (_, outcome, _), metric in judged if outcome == "fail"]
     waiver = waived.get(failed[0]) if failed and waived.keys() >= set(failed) else None
-    measurements = {item.measurement.id: item.measurement for those in found for item in those}
-    flags = {flag.code: flag for item in measurements.values() for flag in item.validity.flags}
+    flags = dict.fromkeys(flag for those in found for item in those for flag in item.measurement.validity.flags)
     return Row(
         limit=limit,
         outcome=outcome if waiver is None else "pass",
@@ -256,18 +255,21 @@ def _row(
         worst=worst,
         looked=_looked(limit, found),
         waived=waiver,
-        flags=tuple(flag for flag in flags.values() if flag.severity != "info"),
+        flags=tuple(flag for flag in flags if flag.severity != "info"),
     )
 
 
 def _judged(limit: Limit, found: Sequence[_Found], kernel: KernelKind | None) -> Judged:
-    """Return what *limit* says of a metric *found* in some runs."""
+    """Return what *limit* says of a metric *found* in some runs: a valid value may fail, an invalid one hide that."""
+    valid = [item for item in found if item.measurement.validity.valid]
+    times = [item.observation.observed_s for item in valid if item.observation is not None]
+    judged = [judge_metric(limit, _worst(valid), kernel, sum(times) if times else None)] if valid else []
     for item in found:
         if not item.measurement.validity.valid:
-            reasons = "; ".join(flag.reason for flag in item.measurement.validity.flags if flag.severity == "invalid")
-            return Judged(limit, "unknown", f"unknown: {item.metric.name} is invalid: {reasons}")
-    times = [item.observation.observed_s for item in found if item.observation is not None]
-    return judge_metric(limit, _worst(found), kernel, sum(times) if times else None)
+            flags = item.measurement.validity.flags
+            reason = "; ".join(flag.reason for flag in flags if flag.severity == "invalid")
+            judged.append(Judged(limit, "unknown", f"unknown: {item.metric.name} is invalid: {reason}"))
+    return min(judged, key=lambda item: OUTCOMES.index(item.outcome))
 
 
 def _worst(found: Sequence[_Found]) -> Metric:

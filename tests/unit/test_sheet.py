@@ -201,14 +201,31 @@ def test_a_limit_of_what_was_not_measured_fails(document: RunDocument) -> None:
     assert (found.outcome, found.rows[0].reason, found.rows[0].metrics) == ("fail", "not measured", 0)
 
 
-def test_an_invalid_value_is_unknown(document: RunDocument) -> None:
-    invalid = validity([flag("EMULATED", "a made up machine")])
-    measurements = tuple(
-        item.model_copy(update={"validity": invalid}) if item.kind == "wakeup" else item
-        for item in document.measurements
+def doubted(document: RunDocument, code: str) -> RunDocument:
+    """Return *document* with a flag of its wake-ups."""
+    doubt = validity([flag(code, "a made up reason")])
+    measurements = (
+        item.model_copy(update={"validity": doubt}) if item.kind == "wakeup" else item for item in document.measurements
     )
-    found = row(document.model_copy(update={"measurements": measurements}), upper=1e9)
-    assert (found.outcome, "a made up machine" in found.reason) == ("unknown", True)
+    return document.model_copy(update={"measurements": tuple(measurements)})
+
+
+def test_an_invalid_value_is_unknown(document: RunDocument) -> None:
+    found = row(doubted(document, "EMULATED"), upper=1e9)
+    assert (found.outcome, "a made up reason" in found.reason) == ("unknown", True)
+
+
+@pytest.mark.parametrize(("upper", "outcome"), [(1e9, "unknown"), (1.0, "fail")])
+def test_an_invalid_run_hides_no_failure_of_another(document: RunDocument, upper: float, outcome: str) -> None:
+    runs = [stored(document), stored(doubted(document, "EMULATED"), id="20260103T010000Z-0001")]
+    (found,) = make_sheet(runs, asking({**LATE, "upper": upper})).rows
+    assert found.outcome == outcome
+
+
+def test_flags_of_every_run_are_on_the_sheet(document: RunDocument) -> None:
+    runs = [stored(doubted(document, "THROTTLED")), stored(document, id="20260103T010000Z-0001")]
+    (found,) = make_sheet(runs, asking({**LATE, "upper": 1e9})).rows
+    assert "THROTTLED" in {item.code for item in found.flags}
 
 
 def waiver(document: RunDocument, metric: str, days: int) -> Waivers:
