@@ -26,7 +26,7 @@ KERNELS: Final[Mapping[KernelKind, str]] = {
     "other": "kernels that are not real-time",
 }
 
-FIELDS: Final = ("metric", *BOUNDS, "unit", "kernel", "observed_s", "reason")
+FIELDS: Final = ("metric", *BOUNDS, "soft_share", "unit", "kernel", "observed_s", "reason")
 
 WILD: Final = frozenset("*?")
 
@@ -35,8 +35,9 @@ class Limit(Model):
     """Limits of one metric, or of each whose name matches a pattern such as ``wakeup.*.max_ns``.
 
     A value beyond ``lower`` or ``upper`` fails; beyond ``soft_lower`` or ``soft_upper`` it is warned of. At least one
-    of the four is set. ``kernel`` is the kind of kernels that the limit is for, ``None`` for all. ``observed_s`` is how
-    long must have been looked for rare events until a value within the limits passes.
+    of the four is set. If more than ``soft_share`` of the CPUs are beyond ``soft_upper``, that fails, too. ``kernel``
+    is the kind of kernels that the limit is for, ``None`` for all. ``observed_s`` is how long must have been looked for
+    rare events until a value within the limits passes.
     """
 
     metric: str
@@ -44,6 +45,7 @@ class Limit(Model):
     upper: float | None
     soft_lower: float | None = None
     soft_upper: float | None = None
+    soft_share: float | None = None
     unit: str
     kernel: KernelKind | None = None
     observed_s: float | None = None
@@ -95,7 +97,11 @@ def _limit(number: int, given: Any) -> Limit:
     observed_s = _number(metric, "observed_s", given.get("observed_s"))
     if observed_s is not None and observed_s <= 0:
         raise InputError(f"{metric}: observed_s must be above 0, not {observed_s:g}")
-    return Limit(metric=metric, unit=unit, kernel=kernel, observed_s=observed_s, reason=reason, **bounds)
+    soft_share = _number(metric, "soft_share", given.get("soft_share"))
+    if soft_share is not None and (not 0 <= soft_share < 1 or bounds["soft_upper"] is None):
+        raise InputError(f"{metric}: soft_share must be a share of CPUs from 0 to below 1, beside soft_upper")
+    told = {"kernel": kernel, "observed_s": observed_s, "soft_share": soft_share}
+    return Limit.model_validate({"metric": metric, "unit": unit, "reason": reason, **told, **bounds})
 
 
 def _check_unit(metric: str, unit: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from calibration.acceptance.limits import KERNELS, KernelKind, Limit
 from calibration.base import units
-from calibration.measurements.base import Metric
+from calibration.measurements.base import Metric, Observation
 
 Outcome = Literal["fail", "unknown", "warn", "pass"]
 """Of a limit, worst first. ``warn``: beyond the soft limit."""
@@ -32,10 +32,10 @@ def limit_of(limits: Iterable[Limit], metric: str, kernel: KernelKind | None) ->
     return next((limit for limit in found if limit.kernel in (None, kernel)), found[0] if found else None)
 
 
-def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observed_s: float | None) -> Judged:
+def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observed: Observation | None) -> Judged:
     """Return what *limit* says of *metric*, measured under *kernel* (``None`` if unknown).
 
-    *observed_s* is how long it was looked for; ``None`` for a metric that is not the worst of something.
+    *observed* is in what it was looked for; ``None`` for a metric that is not the worst of something.
     """
     if reason := inapplicable(limit, kernel):
         return Judged(limit, "unknown", reason)
@@ -44,8 +44,13 @@ def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observ
         return Judged(limit, "fail", f"expected {bounds(limit)}, {found} ({limit.reason})")
     soft = is_outside(metric.value, limit.soft_lower, limit.soft_upper)
     reason = f"expected {soft_bounds(limit) if soft else bounds(limit)}, {found} ({limit.reason})"
-    if limit.observed_s is not None and (observed_s is None or observed_s < limit.observed_s * (1 - EARLY)):
-        so_far = "an unknown time" if observed_s is None else units.duration(observed_s)
+    if limit.soft_share is not None and observed is not None:
+        late = sum(is_outside(value, None, limit.soft_upper) for value in observed.by_cpu.values())
+        if late > limit.soft_share * len(observed.by_cpu):
+            most = units.exact_percent(limit.soft_share)
+            return Judged(limit, "fail", f"{reason}, on {late} of {len(observed.by_cpu)} CPUs, more than {most}")
+    if limit.observed_s is not None and (observed is None or observed.observed_s < limit.observed_s * (1 - EARLY)):
+        so_far = "an unknown time" if observed is None else units.duration(observed.observed_s)
         return Judged(limit, "unknown", f"{reason}, but in {so_far} of {units.exact_duration(limit.observed_s)}")
     if metric.interval is not None and any(is_outside(end, limit.lower, limit.upper) for end in metric.interval):
         low, high = metric.interval

@@ -54,8 +54,7 @@ def verdicts_of(
             used |= {id(limit) for limits in lists for limit in limits if limit.matches(metric.name)}
             found = [limit for limits in lists if (limit := limit_of(limits, metric.name, kernel)) is not None]
             observed = declaration(measurement.kind).observation(measurement.values, metric.name) if found else None
-            observed_s = None if observed is None else observed.observed_s
-            judged = [judge_metric(limit, metric, kernel, observed_s) for limit in found]
+            judged = [judge_metric(limit, metric, kernel, observed) for limit in found]
             yield _verdict(measurement.id, metric, judged, "; ".join(invalid))
     for limit in (limit for limits in lists for limit in limits if id(limit) not in used):
         if not inapplicable(limit, kernel):

@@ -11,7 +11,7 @@ from calibration.acceptance.limits import KernelKind, Limit, kernel_kind
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.model import Model, UtcTime
-from calibration.base.percentiles import COVERAGE, beyond_longest, merged
+from calibration.base.percentiles import COVERAGE, beyond_longest
 from calibration.base.validity import Flag
 from calibration.context.facts import FACTS, same_fact, text_of
 from calibration.judge.limits import OUTCOMES, Judged, Outcome, inapplicable, is_outside, judge_metric, limit_of
@@ -262,8 +262,9 @@ def _row(
 def _judged(limit: Limit, found: Sequence[_Found], kernel: KernelKind | None) -> Judged:
     """Return what *limit* says of a metric *found* in some runs: a valid value may fail, an invalid one hide that."""
     valid = [item for item in found if item.measurement.validity.valid]
-    times = [item.observation.observed_s for item in valid if item.observation is not None]
-    judged = [judge_metric(limit, _worst(valid), kernel, sum(times) if times else None)] if valid else []
+    parts = [item.observation for item in valid if item.observation is not None]
+    observed = Observation.merged(parts) if parts else None
+    judged = [judge_metric(limit, _worst(valid), kernel, observed)] if valid else []
     for item in found:
         if not item.measurement.validity.valid:
             flags = item.measurement.validity.flags
@@ -287,13 +288,8 @@ def _looked(limit: Limit, found: Sequence[Sequence[_Found]]) -> Looked | None:
     every = [item for those in observed for item in those]
     if not every or not all(observed):
         return None
-    worst: dict[int, float] = {}
-    for item in every:
-        for cpu, value in item.by_cpu.items():
-            worst[cpu] = max(value, worst.get(cpu, value))
+    _, worst, samples = Observation.merged(every)
     cpu_s = sum(item.observed_s * len(item.by_cpu) for item in every)
-    parts = [item.samples for item in every if item.samples is not None]
-    samples = merged(parts) if parts else None
     hard = limit.soft_upper if limit.upper is None else limit.upper
     soft = limit.upper if limit.soft_upper is None else limit.soft_upper
     late = hard is not None and any(is_outside(value, None, hard) for value in worst.values())

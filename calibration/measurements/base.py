@@ -14,7 +14,7 @@ from pydantic import Field
 
 from calibration.base.grouping import grouped
 from calibration.base.model import Model
-from calibration.base.percentiles import Histogram
+from calibration.base.percentiles import Histogram, merged
 from calibration.base.statistics import Estimate, Estimator
 from calibration.base.trust import Trust, trust_of
 from calibration.base.validity import Flag
@@ -185,6 +185,16 @@ class Observation(NamedTuple):
     observed_s: float
     by_cpu: Mapping[int, float]
     samples: Histogram | None = None
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """Return *parts*, at least one, as one: their times and samples together, and the worst of each CPU."""
+        worst: dict[int, float] = {}
+        for part in parts:
+            for cpu, value in part.by_cpu.items():
+                worst[cpu] = max(value, worst.get(cpu, value))
+        samples = [part.samples for part in parts if part.samples is not None]
+        return cls(sum(part.observed_s for part in parts), worst, merged(samples) if samples else None)
 
 
 class MeasuredRun(NamedTuple):

@@ -112,7 +112,8 @@ def asked(limit: Limit) -> Iterator[str]:
     if limit.soft_lower is not None:
         yield f"warning below {amount(limit.soft_lower, limit.unit)}"
     if limit.soft_upper is not None:
-        yield f"warning above {amount(limit.soft_upper, limit.unit)}"
+        share = "" if limit.soft_share is None else f" (on at most {units.exact_percent(limit.soft_share)} of the CPUs)"
+        yield f"warning above {amount(limit.soft_upper, limit.unit)}{share}"
     if limit.observed_s is not None:
         yield f"in {units.exact_duration(limit.observed_s)}"
     if limit.kernel is not None:

@@ -166,6 +166,8 @@ def test_of_several_lists_the_verdict_is_that_of_the_worst_that_tells(context: C
     ([{**GOOD, "soft_upper": 501}], "the soft upper bound 501 is above the upper bound 500"),
     ([{**GOOD, "lower": 5, "soft_lower": 4}], "the lower bound 5 is above the soft lower bound 4"),
     ([{**GOOD, "kernel": "rt"}], "kernel must be real_time or other, not 'rt'"),
+    ([{**GOOD, "soft_share": 0.1}], "soft_share must be a share of CPUs"),
+    ([{**GOOD, "soft_upper": 5, "soft_share": 1}], "soft_share must be a share of CPUs"),
     ([{**GOOD, "observed_s": 0}], "observed_s must be above 0, not 0"),
 ])  # fmt: skip
 def test_unusable_limits_are_refused(limits: Any, words: str) -> None:

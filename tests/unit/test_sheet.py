@@ -14,8 +14,10 @@ from calibration.acceptance import AcceptanceFile, load_acceptance, preset_names
 from calibration.acceptance.limits import kernel_kind, read_limits, rows_of
 from calibration.base.errors import InputError
 from calibration.base.validity import flag, validity
+from calibration.judge.limits import judge_metric
 from calibration.judge.sheet import Looked, Row, Sheet, accepted, make_sheet
 from calibration.judge.waivers import Waiver, Waivers
+from calibration.measurements.base import Observation
 from calibration.profiles import load_profile, profile_names
 from calibration.report.sheet import row_text, sheet_page
 from calibration.results.model import RunDocument
@@ -25,6 +27,7 @@ from tests.report.report_documents import run_document
 CHECKOUT = Path(__file__).parents[2]
 KINDS = ("wakeup", "firmware", "jitter", "idle_latency")
 SOURCE = {"document": "A test plan", "url": "https://example.net/plan", "date": "2026-11-01"}
+WORST = "wakeup.idle.max_ns"
 LATE = {"metric": "wakeup.*.max_ns", "unit": "ns", "reason": "section 4"}
 
 
@@ -193,6 +196,22 @@ def test_cpus_beyond_the_soft_limit_are_named(document: RunDocument) -> None:
     none = row(document, soft_upper=worst, upper=1e9).looked
     assert none is not None
     assert none.over_soft == ()
+
+
+@pytest.mark.parametrize(
+    ("late", "share", "outcome"),
+    [(0, 0.0, "pass"), (1, 0.0, "fail"), (1, 0.1, "warn"), (2, 0.1, "fail"), (10, None, "warn")],
+)
+def test_a_share_of_the_cpus_may_be_beyond_the_soft_limit(
+    document: RunDocument, late: int, share: float | None, outcome: str
+) -> None:
+    metric = next(found for item in document.measurements for found in item.metrics() if found.name == WORST)
+    (limit,) = read_limits([{**LATE, "upper": 200, "soft_upper": 50, "soft_share": share}])
+    by_cpu = {cpu: 100.0 if cpu < late else 1.0 for cpu in range(10)}
+    worst = metric.model_copy(update={"value": max(by_cpu.values())})
+    judged = judge_metric(limit, worst, None, Observation(600.0, by_cpu))
+    assert judged.outcome == outcome
+    assert ("on 2 of 10 CPUs, more than 10 %" in judged.reason) == (late == 2)
 
 
 def test_a_limit_of_what_was_not_measured_fails(document: RunDocument) -> None:
