@@ -13,7 +13,8 @@ from calibration.base.grouping import grouped
 from calibration.base.model import Model, UtcTime
 from calibration.base.percentiles import COVERAGE, beyond_longest
 from calibration.base.validity import Flag
-from calibration.context.facts import FACTS, same_fact, text_of
+from calibration.context.facts import FACTS, NONE, same_fact, text_of
+from calibration.context.model import Context
 from calibration.judge.limits import OUTCOMES, Judged, Outcome, inapplicable, is_outside, judge_metric, limit_of
 from calibration.judge.verdicts import Waived
 from calibration.judge.waivers import Waivers
@@ -157,11 +158,18 @@ def make_sheet(stored: Sequence[StoredRun], acceptance: AcceptanceFile, waivers:
         acceptance=acceptance,
         rows=rows,
         checks=checks,
-        machine={} if context is None else {name: text for name in MACHINE if (text := text_of(name, context))},
+        machine={} if context is None else dict(_machine(context)),
         harness_version=newest.run.harness_version,
         probe=newest.run.probe,
         runs=tuple(_sheet_run(run, acceptance.limits) for run in stored),
     )
+
+
+def _machine(context: Context) -> Iterator[tuple[str, str]]:
+    """Yield the facts of the machine that are known, and that it has."""
+    for name in MACHINE:
+        if (text := text_of(name, context)) not in {None, NONE}:
+            yield name, str(text)
 
 
 def _check_same(documents: Sequence[RunDocument]) -> None:

@@ -282,6 +282,7 @@ def test_the_sheet_names_what_it_is_made_of(document: RunDocument) -> None:
     assert any(command.startswith("sutprobe wakeup ") for command in made.runs[0].commands)
     assert not any("sutprobe latency" in command for command in made.runs[0].commands)
     assert "kernel" in made.machine
+    assert "serial numbers" not in made.machine  # without consent
     assert Sheet.model_validate_json(made.model_dump_json()) == made
 
 
