@@ -607,7 +607,7 @@ class KernelBuild(Model):
 
 
 class LoggedErrors(Model):
-    """How many messages of the kernel's log told of one kind of error, and the first places that they named."""
+    """How many messages of the kernel's log are errors of one kind, and the first places that they name."""
 
     count: PositiveInt
     places: Annotated[tuple[Printable, ...], Field(max_length=8)]

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assemble the run document from the records of a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from calibration.base.errors import InputError
 from calibration.base.tuning import Unrestored, not_restored, unrestored
 from calibration.base.validity import Flag, flag
 from calibration.context.facts import facts
 from calibration.context.loader import load
-from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output
-from calibration.formats.opendcdiag import DcdiagOutput
 from calibration.formats.opendcdiag import read_output as read_dcdiag
 from calibration.formats.readings import Reading
 from calibration.measurements import declaration
@@ -39,6 +37,7 @@ from calibration.results.model import (
     Mlc,
     MlcRun,
     NotMeasured,
+    OtherRun,
     Run,
     RunDocument,
     RunStatus,
@@ -52,6 +51,8 @@ from calibration.sutprobe.document import Warned, read_document
 
 LOST_CONTROLLER = "the controller was lost"
 INTERRUPTED = "interrupted"
+
+T = TypeVar("T")
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
@@ -177,14 +178,8 @@ def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
 
 
 def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
-    """Return how the checker ran, and its results; unreadable output is a reason, not a failure."""
-    result: CheckerOutput | None = None
-    reason = run.reason
-    if reason is None and run.output is not None:
-        try:
-            result = read_checker(read_kept(directory, run.output, run.output_sha256, "the output of the checker"))
-        except InputError as error:
-            reason = str(error)
+    """Return how the checker ran, and its results."""
+    result, reason = _output(directory, run, "the checker", read_checker)
     return MeltdownChecker(
         **{**dict(run), "reason": reason},
         version=None if result is None else result.version,
@@ -193,15 +188,19 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
 
 
 def _dcdiag(directory: Path, run: DcdiagRun) -> Dcdiag:
-    """Return how opendcdiag ran, and what it says; unreadable output is a reason."""
-    result: DcdiagOutput | None = None
-    reason = run.reason
-    if reason is None and run.output is not None:
-        try:
-            result = read_dcdiag(read_kept(directory, run.output, run.output_sha256, "the output of opendcdiag"))
-        except InputError as error:
-            reason = str(error)
+    """Return how opendcdiag ran, and what it says."""
+    result, reason = _output(directory, run, "opendcdiag", read_dcdiag)
     return Dcdiag(**{**dict(run), "reason": reason}, result=result)
+
+
+def _output(directory: Path, run: OtherRun, program: str, read: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+    """Return what *read* makes of the kept output of *program*, or why not: an unreadable one is no failure."""
+    if run.reason is not None or run.output is None:
+        return None, run.reason
+    try:
+        return read(read_kept(directory, run.output, run.output_sha256, f"the output of {program}")), None
+    except InputError as error:
+        return None, str(error)
 
 
 def _dcdiag_flags(dcdiag: Dcdiag | None) -> Iterator[Flag]:
