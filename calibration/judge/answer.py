@@ -55,7 +55,7 @@ COUNTED: Final[Mapping[State, str]] = {
 """The states where SUTs are counted."""
 
 Sharpness = Literal["sharp", "noisy", "invalid", "none"]
-"""State of a measurement by its headline metrics. ``none``: there is no run of the night."""
+"""State of a measurement by its headline metrics. ``none``: there is no run of the night, or no interval in it."""
 
 Look = Literal["good", "bad", "unknown"]
 """Look of one or several answers."""
@@ -288,6 +288,8 @@ def _measured(
         return "none", "not measured"
     if counts["invalid"]:
         return "invalid", f"{counts['invalid']} of {plural(len(headlines), 'headline metric')}"
+    if not aimed:
+        return "none", f"{plural(len(headlines), 'headline metric')}, observed once: no intervals"
     if not counts["poor"]:
         return "sharp", f"{counts['on_target']} of {plural(aimed, 'headline metric')} within the goal"
     quick = "quick look, " if profile == "quick" else ""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from calibration.acceptance.limits import KernelKind, Limit, kernel_kind
+from calibration.judge.absence import absence
 from calibration.judge.limits import Judged, Outcome, bounds, inapplicable, judge_metric, limit_of
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
@@ -18,8 +19,27 @@ def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocumen
     """Return *document* with its verdicts: every metric against its limit in *limits* and in its acceptance files."""
     lists = (limits, *(acceptance.limits for acceptance in document.acceptance))
     kernel = kernel_kind(None if document.context is None else document.context.parsed)
-    verdicts = (*verdicts_of(document.measurements, lists, kernel), *_of_the_machine(document))
-    return document.model_copy(update={"verdicts": verdicts})
+    verdicts = list(verdicts_of(document.measurements, lists, kernel))
+    verdicts += _of_absent(document, lists, kernel, [verdict.name for verdict in verdicts])
+    verdicts += _of_the_machine(document)
+    return document.model_copy(update={"verdicts": tuple(verdicts)})
+
+
+def _of_absent(
+    document: RunDocument, lists: Sequence[Sequence[Limit]], kernel: KernelKind | None, metrics: Sequence[str]
+) -> Iterator[Verdict]:
+    """Yield a failure for each limit that is for *kernel* and for none of the *metrics* measured."""
+    for limit in (limit for limits in lists for limit in limits):
+        if not inapplicable(limit, kernel) and not any(map(limit.matches, metrics)):
+            yield Verdict(
+                name=limit.metric,
+                measurement=None,
+                metric=None,
+                lower=limit.lower,
+                upper=limit.upper,
+                outcome="fail",
+                reason=f"{absence(limit, [document])}; expected {bounds(limit)} ({limit.reason})",
+            )
 
 
 def _of_the_machine(document: RunDocument) -> Iterator[Verdict]:
@@ -42,31 +62,18 @@ def _of_the_machine(document: RunDocument) -> Iterator[Verdict]:
 def verdicts_of(
     measurements: Iterable[Measurement], lists: Sequence[Sequence[Limit]] = (), kernel: KernelKind | None = None
 ) -> Iterator[Verdict]:
-    """Yield one verdict per metric, and a failure per limit for which no metric was measured.
+    """Yield one verdict per metric.
 
     Of each of the *lists* the first limit applies that is for a metric and for *kernel*. Invalid metrics are not
     compared. A valid metric without a limit or a baseline is reported as such; that is not a pass.
     """
-    used: set[int] = set()
     for measurement in measurements:
         invalid = [flag.reason for flag in measurement.validity.flags if flag.severity == "invalid"]
         for metric in measurement.metrics():
-            used |= {id(limit) for limits in lists for limit in limits if limit.matches(metric.name)}
             found = [limit for limits in lists if (limit := limit_of(limits, metric.name, kernel)) is not None]
             observed = declaration(measurement.kind).observation(measurement.values, metric.name) if found else None
             judged = [judge_metric(limit, metric, kernel, observed) for limit in found]
             yield _verdict(measurement.id, metric, judged, "; ".join(invalid))
-    for limit in (limit for limits in lists for limit in limits if id(limit) not in used):
-        if not inapplicable(limit, kernel):
-            yield Verdict(
-                name=limit.metric,
-                measurement=None,
-                metric=None,
-                lower=limit.lower,
-                upper=limit.upper,
-                outcome="fail",
-                reason=f"not measured, expected {bounds(limit)} ({limit.reason})",
-            )
 
 
 def _verdict(measurement: str, metric: Metric, judged: Sequence[Judged], invalid: str) -> Verdict:

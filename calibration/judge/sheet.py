@@ -15,6 +15,7 @@ from calibration.base.percentiles import COVERAGE, beyond_longest
 from calibration.base.validity import Flag
 from calibration.context.facts import FACTS, NONE, same_fact, text_of
 from calibration.context.model import Context
+from calibration.judge.absence import absence
 from calibration.judge.limits import OUTCOMES, Judged, Outcome, inapplicable, is_outside, judge_metric, limit_of
 from calibration.judge.verdicts import Waived
 from calibration.judge.waivers import Waivers
@@ -240,7 +241,7 @@ def _rows(
         elif not any(limit.matches(name) for name in found):
             reason = inapplicable(limit, kernel)
             outcome: Outcome = "unknown" if reason else "fail"
-            yield Row(limit=limit, outcome=outcome, reason=reason or "not measured", metrics=0)
+            yield Row(limit=limit, outcome=outcome, reason=reason or absence(limit, documents), metrics=0)
 
 
 def _row(

@@ -320,6 +320,11 @@ class Declaration(ABC, Generic[S, V]):
                 named = dict(zip(table.axes, labels, strict=True))
                 yield self.metric(form.format(**named), title.format(**named), cell)
 
+    def absence(self, values: V) -> str | None:
+        """Return why *values* have no metric; ``None`` if they have, or it is not known."""
+        del values
+        return None
+
     def observation(self, values: V, metric: str) -> Observation | None:
         """Return in what *metric* of *values*, the worst that was seen, was looked for; ``None`` for other metrics."""
         del values, metric

@@ -186,7 +186,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
         for values in measured:
             rate, headline = values.rate_per_hour, values.headline
             if headline is None or rate is None or values.observed_s is None:
-                yield f"Hardware latency not measured: {values.refused}."
+                yield f"Hardware latency not measured: {self.absence(values)}."
                 continue
             yield f"{sentence_case(headline)}."
             ends = units.measured_interval(rate.interval, "per hour")
@@ -212,6 +212,10 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             interval=values.rate_per_hour.interval,
             coverage=POISSON_CONFIDENCE,
         )
+
+    def absence(self, values: FirmwareValues) -> str | None:
+        """Return why there was no tracer."""
+        return values.refused
 
     def observation(self, values: FirmwareValues, metric: str) -> Observation | None:
         """Return for how long the longest gap was looked for, on the CPU that was observed least."""

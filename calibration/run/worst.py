@@ -29,8 +29,8 @@ class Worst:
         if longest is None or step.part_of is not None or document is None:
             return
         name, path = longest
-        found = [*filter(None, [self._found.get(name)]), *_seen(document.get("result"), path, None)]
-        self._found[name] = max(found, default=None)
+        for seen in _seen(document.get("result"), path, None):
+            self._found[name] = max(filter(None, (seen, self._found.get(name))), default=None)
 
     def __str__(self) -> str:
         """Return them in a line, empty without any."""
@@ -40,8 +40,8 @@ class Worst:
         )
 
 
-def _seen(value: Any, path: Sequence[str], cpu: int | None) -> Iterator[Seen]:
-    """Yield the times at *path* in *value*, those of CPUs whose thread was there to the end."""
+def _seen(value: Any, path: Sequence[str], cpu: int | None) -> Iterator[Seen | None]:
+    """Yield the times at *path* in *value*, those of CPUs whose thread stayed; ``None`` if a list of them is empty."""
     if isinstance(value, dict):
         cpu = value.get("cpu", cpu)
         if not value.get("cpu_verified", True):
@@ -51,6 +51,8 @@ def _seen(value: Any, path: Sequence[str], cpu: int | None) -> Iterator[Seen]:
             yield Seen(value, cpu)
         return
     key, *rest = path
+    if value == [] and key.isdecimal():
+        yield None
     for part in _parts(value, key):
         yield from _seen(part, rest, cpu)
 

@@ -119,6 +119,13 @@ def test_a_noisy_quick_look_is_no_broken_machine(document: RunDocument) -> None:
     assert lines(screen)["Do"] == "measure longer, for narrower intervals: calibration run --profile nightly"
 
 
+def test_a_run_without_intervals_is_neither_sharp_nor_noisy() -> None:
+    screen = first_screen(run_document(names=("wakeup", "firmware")))
+    assert {row.trust for row in screen.headlines} == {"observed"}
+    counted = len({row.metric for row in screen.headlines})
+    assert lines(screen)["Measurement"] == f"{counted} headline metrics, observed once: no intervals"
+
+
 def test_a_failed_limit_is_the_answer_and_marks_its_row(document: RunDocument) -> None:
     screen = first_screen(limited(document, None, 90.0))
     (row,) = (row for row in screen.headlines if row.anchor == "idle-latency")

@@ -171,3 +171,16 @@ def test_what_a_thread_saw_elsewhere_and_what_is_in_no_form_is_not_said(day: Day
     )
     worst.take(wakeup.model_copy(update={"kind": "idle_latency"}), {"result": {}})
     assert str(worst) == "gap 2.00 µs on CPU 1"
+
+
+def test_what_was_not_looked_for_is_not_said_to_be_none(day: Day) -> None:
+    firmware = next(step for step in start_of(day.directory).plan.steps if step.kind == "firmware")
+    worst = Worst()
+    for gaps, words in (
+        (None, ""),
+        ({"longest": []}, "firmware none"),
+        ({"longest": [{"length_ns": 2e4}]}, "firmware 20.0 µs on CPU 1"),
+        ({"longest": []}, "firmware 20.0 µs on CPU 1"),
+    ):
+        worst.take(firmware, {"result": {"cpus": [{"cpu": 1, "gaps": gaps}]}})
+        assert str(worst) == words

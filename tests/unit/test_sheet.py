@@ -20,7 +20,7 @@ from calibration.judge.waivers import Waiver, Waivers
 from calibration.measurements.base import Observation
 from calibration.profiles import load_profile, profile_names
 from calibration.report.sheet import row_text, sheet_page
-from calibration.results.model import RunDocument
+from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.store import StoredRun
 from tests.report.report_documents import run_document
 
@@ -214,10 +214,39 @@ def test_a_share_of_the_cpus_may_be_beyond_the_soft_limit(
     assert ("on 2 of 10 CPUs, more than 10 %" in judged.reason) == (late == 2)
 
 
-def test_a_limit_of_what_was_not_measured_fails(document: RunDocument) -> None:
-    limit = {"metric": "bandwidth_matrix.*.bandwidth_mb_s", "lower": 1, "unit": "MB/s", "reason": "a plan"}
-    found = sheet(document, limit)
-    assert (found.outcome, found.rows[0].reason, found.rows[0].metrics) == ("fail", "not measured", 0)
+NO_TRACER = "this kernel has no tracer hwlat (CONFIG_HWLAT_TRACER)"
+NOT_ISOLATED = NotMeasured(kind="wakeup", what="Isolated CPUs", reason="no CPU is isolated", cause="not_planned")
+CRASHED = NotMeasured(kind="wakeup", what="Wake-up", reason="sutprobe was killed by SIGSEGV", cause="failed")
+
+
+def without(document: RunDocument, kind: str, *lost: NotMeasured) -> RunDocument:
+    """Return *document* without what *kind* measured, and with *lost* in its place."""
+    kept = tuple(measurement for measurement in document.measurements if measurement.kind != kind)
+    return document.model_copy(update={"measurements": kept, "not_measured": lost})
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ([], "the profile quick does not have it"),
+        ([NOT_ISOLATED], "no CPU is isolated"),
+        ([NOT_ISOLATED, CRASHED], "sutprobe was killed by SIGSEGV"),
+    ],
+)
+def test_a_limit_of_what_was_not_measured_fails(document: RunDocument, lost: list[NotMeasured], reason: str) -> None:
+    found = row(without(document, "wakeup", *lost), upper=1e9)
+    assert (found.outcome, found.worst, found.metrics) == ("fail", None, 0)
+    assert found.reason == f"not measured: {reason}"
+
+
+def test_a_tracer_that_a_kernel_lacks_is_why(document: RunDocument) -> None:
+    (traced,) = (measurement for measurement in document.measurements if measurement.kind == "firmware")
+    refused = {"instrument": None, "refused": NO_TRACER, "max_gap_ns": None, "observed_s": None, "rate_per_hour": None}
+    blind = traced.model_copy(update={"values": traced.values.model_copy(update=refused)})
+    document = without(document, "firmware")
+    document = document.model_copy(update={"measurements": (*document.measurements, blind)})
+    found = row(document, metric="firmware.max_gap_ns", upper=1e9)
+    assert (found.outcome, found.reason) == ("fail", f"not measured: {NO_TRACER}")
 
 
 def doubted(document: RunDocument, code: str) -> RunDocument:
