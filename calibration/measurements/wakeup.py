@@ -92,13 +92,47 @@ class Wake(Model):
     ran: Ran | None
 
 
+class Command(Model):
+    """The operator's command, started ``after_ns`` for a late wake-up; ``error`` says why it could not be started.
+
+    ``text`` is the first of the ``printed_bytes`` that it printed. It was ``killed`` if it took too long, or the
+    measurement was ended. ``exit_code`` or ``signal`` is how it ended.
+    """
+
+    error: str | None
+    after_ns: int
+    took_s: float
+    exit_code: int | None
+    signal: int | None
+    killed: bool
+    printed_bytes: int
+    text: str
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in words."""
+        if self.error is not None:
+            return f"not started: {self.error}"
+        how = f"exit code {self.exit_code}" if self.signal is None else f"signal {self.signal}"
+        return f"{'killed' if self.killed else how} after {units.duration(self.took_s)}"
+
+    @property
+    def first_line(self) -> str:
+        """The first line that it printed, of at most 80 characters; the run document has more."""
+        return self.text.partition("\n")[0][:80]
+
+
 class LateWake(Model):
-    """A late wake-up of one of all CPUs: when (Unix time), and what the kernel ran if it was traced."""
+    """A late wake-up of one of all CPUs: when (Unix time), and what the kernel ran if it was traced.
+
+    ``command`` is the one that was started for it; ``None`` if none was, or that for an earlier one still ran.
+    """
 
     cpu: int
     late_ns: int
     at_unix_ns: int
     ran: Ran | None
+    command: Command | None = None
 
     @property
     def at(self) -> str:
@@ -295,7 +329,9 @@ class WakeupSettings(Settings):
     priority of the measuring threads; 0 is an ordinary thread. With *idle_latency_us*, idle is measured a second time
     without idle states that take longer to leave; without ``none`` among the *loads*, it applies to these. With
     *attribute* the kernel is traced after the rounds, in an extra measurement half as long. With *threshold_us* it is
-    traced throughout, and what it ran before the first ten wake-ups at least so late is kept.
+    traced throughout, and what it ran before the first ten wake-ups at least so late is kept. *command*, the path of a
+    program on the SUT, is started at each of these, unless it still runs; its arguments are the CPU and how late it was
+    in ns.
     """
 
     period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
@@ -307,6 +343,13 @@ class WakeupSettings(Settings):
     idle_latency_us: NonNegativeInt | None = None
     attribute: bool = False
     threshold_us: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    command: Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4000)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.command is not None and self.threshold_us is None:
+            raise ValueError("command needs threshold_us")
+        return self
 
 
 class ReachableState(Model):
@@ -483,6 +526,8 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         title = units.numbered("CPU", cpus)
         if settings.threshold_us is not None and not traced:
             options |= {"threshold-us": settings.threshold_us, "keep-late": WORST}
+            if settings.command is not None:
+                options["command"] = settings.command
         if traced:
             options["attribute"] = True
             title, suffix = f"{title}, traced", TRACED_SUFFIX

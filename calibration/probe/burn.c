@@ -192,7 +192,7 @@ static void make_plan(void)
 		}
 }
 
-/* Where a page is in the machine's memory, by which firmware and EDAC name a module; root alone is told. */
+/* Where a page is in the machine's memory, by which firmware and EDAC name a module; the kernel gives it to root only. */
 static uint64_t physical_address(const unsigned char *at)
 {
 	const size_t page = memory_base_page_bytes();
@@ -629,7 +629,7 @@ static void nodes_write(struct json *json)
 	json_array_end(json);
 }
 
-/* Whoever keeps this document for whatever reason is told, and whoever reads the terminal. */
+/* In the document's warnings, and on the terminal. */
 static void warn(void)
 {
 	char message[200];

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "allocate.h"
+#include "command.h"
 #include "histogram.h"
 #include "housekeeping.h"
 #include "interference.h"
@@ -37,8 +38,8 @@
 #define NUMBERS_OF_VIEW 2500u
 #define LOAD_CHOICES "none|memory|housekeeping"
 #define DMA_LATENCY "/dev/cpu_dma_latency"
-/* Of what ran before a wake-up: each kind of work has eight. */
-#define NUMBERS_OF_LATE (8u * CAUSES_MAX)
+/* Of what ran before a wake-up: each kind of work has eight. Of what a command printed, a character may take six bytes. */
+#define NUMBERS_OF_LATE (8u * CAUSES_MAX + COMMAND_TEXT_BYTES / 4)
 /* Between two looks for wake-ups beyond the threshold: their events stay much longer in the trace. */
 #define LOOK_NS 50000000u
 /* Readings of two clocks together, of which most have to wait for nothing. */
@@ -58,6 +59,7 @@ static struct {
 	const char *housekeeping;
 	uint64_t threshold_us;
 	uint64_t keep_late;
+	const char *command;
 	uint64_t worst;
 	const char *idle_latency_us;
 	bool attribute;
@@ -86,6 +88,8 @@ static const struct option table[] = {
 	/* Each is looked up in the trace meanwhile, which keeps another CPU busy for up to a second. */
 	OPTION_ROW_U64("--keep-late", &options.keep_late, "N", "0", 0, 1000,
 	               "do not stop, but report what ran before the first N wake-ups that late under each load"),
+	OPTION_ROW_OPTIONAL_TEXT("--command", &options.command, "PROGRAM",
+	                         "start this at each wake-up that is kept, unless it still runs: PROGRAM CPU LATE_NS"),
 	OPTION_ROW_U64("--worst", &options.worst, "N", "10", 1, 1000,
 	               "latest wake-ups of each CPU to list with their time"),
 	/* none: as the machine is found. */
@@ -136,6 +140,7 @@ struct late {
 	_Atomic bool taken; /* the fields above are there */
 	bool known;         /* what ran */
 	struct causes causes;
+	struct command command;
 };
 
 struct pass {
@@ -146,7 +151,8 @@ struct pass {
 	_Atomic bool reached;  /* the threshold */
 	_Atomic size_t beyond; /* wake-ups beyond it, of which the first are kept */
 	struct late *late;
-	bool recorded; /* the kernel's events */
+	struct command *running; /* the last that was begun */
+	bool recorded;           /* the kernel's events */
 	struct snapshot before, after;
 	double load_mb_s;   /* measured, of all threads */
 	double forks_per_s; /* turns of all processes */
@@ -359,6 +365,10 @@ static bool prepare(struct error *error)
 	work.idle_latency_us = (uint32_t)idle_us;
 	if (options.keep_late && !options.threshold_us)
 		return error_set(error, ERROR_USAGE, "--keep-late: needs --threshold-us");
+	if (options.command && !options.keep_late)
+		return error_set(error, ERROR_USAGE, "--command: needs --keep-late");
+	if (options.command && !command_usable("--command", options.command, error))
+		return false;
 	/* Named CPUs are compared with those of the loads now; which are isolated only the machine knows. */
 	return cpu_list_asked(&work.cpus, options.cpus, error) && prepare_loads(error);
 }
@@ -504,10 +514,19 @@ static bool ran_read(struct causes *causes, const struct sleeper *sleeper, const
 	return read && causes->gaps == 1;
 }
 
+static void start_command(struct pass *pass, struct late *late)
+{
+	if (!options.command || (pass->running && command_runs(pass->running)))
+		return;
+	pass->running = &late->command;
+	command_start(pass->running, options.command, late->sleeper->cpu, late->wake.late_ns);
+}
+
 static size_t read_late(struct pass *pass, size_t done)
 {
 	for (; done < options.keep_late && atomic_load(&pass->late[done].taken); done++) {
 		struct late *late = &pass->late[done];
+		start_command(pass, late);
 		late->known = pass->recorded && ran_read(&late->causes, late->sleeper, &late->wake);
 	}
 	return done;
@@ -518,8 +537,11 @@ static void watch_late(struct pass *pass)
 {
 	size_t done = 0;
 	struct error error = {0};
-	while (done < options.keep_late && !stop_requested() && clock_read_ns(CLOCK_MONOTONIC) < pass->end_ns) {
+	while ((done < options.keep_late || pass->running) && !stop_requested() &&
+	       clock_read_ns(CLOCK_MONOTONIC) < pass->end_ns) {
 		done = read_late(pass, done);
+		if (pass->running && !command_runs(pass->running))
+			pass->running = NULL;
 		(void)sleep_until(clock_read_ns(CLOCK_MONOTONIC) + LOOK_NS, &error);
 	}
 	wait_all();
@@ -553,6 +575,8 @@ static void run_pass(struct pass *pass)
 	load_end(pass);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);
+	if (pass->running)
+		command_end(pass->running);
 }
 
 /* Whether a CPU was measured under any load; else the error says why none was. */
@@ -643,6 +667,7 @@ static void late_write(struct json *json, const struct pass *pass)
 		wake_begin_write(json, pass, &late->wake);
 		json_u64(json, "cpu", late->sleeper->cpu);
 		known_ran_write(json, &late->causes, late->known);
+		command_write(json, "command", &late->command, late->wake.at_ns);
 		json_object_end(json);
 	}
 	json_array_end(json);

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from calibration.measurements.wakeup import WakeupCondition, WakeupResult
+from calibration.base.cpulists import parse_cpulist
+from calibration.measurements.wakeup import LateWake, WakeupCondition, WakeupResult
 from calibration.sutprobe.document import read_document, read_result
 from tests.probe.conftest import Finished, Probe, abandoned
 from tests.suts import wait_until
@@ -173,6 +174,10 @@ def test_real_time_threads_on_all_cpus_are_refused(probe: Probe, cpus: list[int]
     (("--loads", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
     (("--idle-latency-us", "deep"), "--idle-latency-us"),
     (("--keep-late", "3"), "--threshold-us"),
+    (("--threshold-us", "1", "--command", "/bin/true"), "--keep-late"),
+    (("--threshold-us", "1", "--keep-late", "1", "--command", "true"), "an absolute path"),
+    (("--threshold-us", "1", "--keep-late", "1", "--command", "/nowhere/dump"), "/nowhere/dump: No such file"),
+    (("--threshold-us", "1", "--keep-late", "1", "--command", "/etc/passwd"), "/etc/passwd: Permission denied"),
     (("--seconds", "0.0001"), "--seconds"),
 ])  # fmt: skip
 def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named: str) -> None:
@@ -266,6 +271,92 @@ def test_the_first_wake_ups_beyond_the_threshold_are_kept_with_what_ran(probe: P
                 break
     assert not names or "planted-rival" in names
     assert abandoned(TRACEFS) <= before
+
+
+def commanded(tmp_path: Path, cpu: int, script: str, seconds: str = "0.5") -> list[str]:
+    """Return a measurement that keeps three late wake-ups, with the program *script* for each."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    words = ["--seconds", seconds, "--threshold-us", "1", "--keep-late", "3", "--loads", "none"]
+    return ["wakeup", "--cpus", str(cpu), *words, "--command", str(program)]
+
+
+def late_of(done: Finished) -> tuple[LateWake, ...]:
+    (condition,) = conditions(done)
+    assert condition.late is not None
+    return condition.late.first
+
+
+@pytest.mark.parametrize(("script", "ended"), [
+    ("exit 3", (3, None, 0, "")),
+    ("kill -USR1 $$", (None, signal.SIGUSR1, 0, "")),
+    ("yes 0123456 | head -c 100000", (0, None, 100_000, "0123456\n" * 512)),
+    (r"printf 'a\0b'; echo c >&2", (0, None, 5, "a?bc\n")),
+    ("cat", (0, None, 0, "")),
+])  # fmt: skip
+def test_a_command_is_started_for_a_late_wake_up(
+    probe: Probe, cpus: list[int], tmp_path: Path, script: str, ended: tuple[int | None, int | None, int, str]
+) -> None:
+    require_two(cpus)
+    first, *_ = late_of(probe(*commanded(tmp_path, cpus[-1], script)))
+    command = first.command
+    assert command is not None
+    assert (command.error, command.killed) == (None, False)
+    assert (command.exit_code, command.signal, command.printed_bytes, command.text) == ended
+
+
+def test_a_command_is_told_what_was_late_and_runs_elsewhere(probe: Probe, cpus: list[int], tmp_path: Path) -> None:
+    require_two(cpus)
+    script = "grep Cpus_allowed_list: /proc/self/status; echo $*"
+    first, *_ = late_of(probe(*commanded(tmp_path, cpus[-1], script)))
+    assert first.command is not None
+    allowed, arguments = first.command.text.splitlines()
+    assert cpus[-1] not in parse_cpulist(allowed.partition(":")[2].strip())
+    assert arguments == f"{cpus[-1]} {first.late_ns}"
+
+
+def test_one_command_runs_at_a_time_and_is_waited_for(probe: Probe, cpus: list[int], tmp_path: Path) -> None:
+    require_two(cpus)
+    first, *others = late_of(probe(*commanded(tmp_path, cpus[-1], "sleep 1.5; echo done")))
+    assert first.command is not None
+    assert (first.command.exit_code, first.command.text) == (0, "done\n")
+    assert first.command.took_s > 1.4
+    assert [wake.command for wake in others] == [None, None]
+
+
+def test_a_command_that_cannot_be_executed_is_said(probe: Probe, cpus: list[int], tmp_path: Path) -> None:
+    require_two(cpus)
+    words = commanded(tmp_path, cpus[-1], "")
+    Path(words[-1]).write_text("#!/nowhere/shell\n")
+    first, *_ = late_of(probe(*words))
+    assert first.command is not None
+    assert first.command.error == "No such file or directory"
+    assert first.command.exit_code is first.command.signal is None
+
+
+def test_a_command_ends_with_the_measurement(native: Path, cpus: list[int], tmp_path: Path) -> None:
+    require_two(cpus)
+    began = tmp_path / "began"
+    words = commanded(tmp_path, cpus[-1], f"touch {began}; exec sleep 77", seconds="60")
+    with subprocess.Popen([native, *words], stdout=subprocess.PIPE, text=True) as process:
+        wait_until(began.exists)
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+    (condition,) = read_result(read_document(json.loads(out)), WakeupResult).conditions
+    assert condition.late is not None
+    command = condition.late.first[0].command
+    assert command is not None
+    assert (command.killed, command.signal, command.exit_code) == (True, signal.SIGKILL, None)
+
+
+@pytest.mark.slow
+def test_a_command_that_does_not_end_is_killed(probe: Probe, cpus: list[int], tmp_path: Path) -> None:
+    require_two(cpus)
+    first, *_ = late_of(probe(*commanded(tmp_path, cpus[-1], "exec sleep 77")))
+    assert first.command is not None
+    assert (first.command.killed, first.command.signal) == (True, signal.SIGKILL)
+    assert 29 < first.command.took_s < 40
 
 
 def test_what_ran_is_looked_up_before_other_events_take_its_place(probe: Probe, cpus: list[int]) -> None:

@@ -14,7 +14,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.jitter import JitterSettings, JitterValues
 from calibration.measurements.sut import Sut
-from calibration.measurements.wakeup import LateWake, LateWakes, WakeupResult, WakeupValues
+from calibration.measurements.wakeup import Command, LateWake, LateWakes, WakeupResult, WakeupValues
 from calibration.report.osnoise import class_share
 from calibration.report.pictures import picture
 from calibration.results.model import RunDocument
@@ -229,3 +229,21 @@ def test_late_wake_ups_are_shown_with_what_ran() -> None:
     none = text_of(with_late(LateWakes(threshold_ns=100_000, count=0, first=())))
     assert "No wake-up was at least 100 µs late, load none; the kernel was traced throughout." in none
     assert "at least 100 µs late" not in text_of(with_late(None))
+
+
+def test_commands_for_late_wake_ups_are_shown_traced_or_not() -> None:
+    ran = {"error": None, "after_ns": 9, "took_s": 0.2, "exit_code": 3, "signal": None, "killed": False}
+    command = Command(**ran, printed_bytes=12, text="a|b\x1b[2J\nmore")
+    killed = command.model_copy(update={"killed": True, "exit_code": None, "signal": 9})
+    first = tuple(
+        LateWake(cpu=3, late_ns=120_000, at_unix_ns=10**18, ran=None, command=item) for item in (command, None, killed)
+    )
+    late = LateWakes(threshold_ns=100_000, count=3, first=first)
+    said = "The first of 3 wake-ups at least 100 µs late, load none"
+    for text in (text_of(with_late(late)), text_of(with_late(late.model_copy(update={"refused": "run it as root"})))):
+        assert said in text
+        assert "exit code 3 after 0.2 s: a|b" in text
+        assert "none: that for an earlier one still ran" in text
+        assert "killed after 0.2 s" in text
+        assert "\x1b" not in text
+        assert "more" not in text.partition(said)[2].partition("killed after")[0]

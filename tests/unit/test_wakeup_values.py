@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from calibration.base.errors import InputError
 from calibration.base.percentiles import Histogram
@@ -213,7 +214,20 @@ def test_a_threshold_keeps_late_wake_ups_under_all_loads_and_stops_nothing() -> 
     (step, traced), _ = planned(captured("x86_64-isolated"), threshold_us=100, attribute=True)
     words = dict(zip(step.argv, step.argv[1:], strict=False))
     assert (words["--threshold-us"], words["--keep-late"]) == ("100", str(WORST))
+    assert "--command" not in words
     assert "--threshold-us" not in traced.argv
+
+
+def test_a_command_needs_a_threshold_and_an_absolute_path() -> None:
+    (step,), _ = planned(captured("x86_64-isolated"), threshold_us=100, command="/usr/local/bin/dump")
+    assert dict(zip(step.argv, step.argv[1:], strict=False))["--command"] == "/usr/local/bin/dump"
+    for settings in (
+        {"command": "/bin/dump"},
+        {"threshold_us": 9, "command": "dump"},
+        {"threshold_us": 9, "command": "/a\nb"},
+    ):
+        with pytest.raises(ValidationError):
+            WakeupSettings.model_validate(settings)
 
 
 def test_what_hit_one_load_in_one_round_flags_that_load() -> None:
