@@ -290,7 +290,7 @@ def late_of(done: Finished) -> tuple[LateWake, ...]:
 
 @pytest.mark.parametrize(("script", "ended"), [
     ("exit 3", (3, None, 0, "")),
-    ("kill -USR1 $$", (None, signal.SIGUSR1, 0, "")),
+    ("kill -TERM $$", (None, signal.SIGTERM, 0, "")),
     ("yes 0123456 | head -c 100000", (0, None, 100_000, "0123456\n" * 512)),
     (r"printf 'a\0b'; echo c >&2", (0, None, 5, "a?bc\n")),
     ("cat", (0, None, 0, "")),

@@ -239,6 +239,10 @@ def test_a_limit_of_what_was_not_measured_fails(document: RunDocument, lost: lis
     assert found.reason == f"not measured: {reason}"
 
 
+def test_of_a_kind_without_such_a_metric_no_reason_is_known(document: RunDocument) -> None:
+    assert row(document, metric="wakeup.shallow_housekeeping.max_ns", upper=1e9).reason == "not measured"
+
+
 def test_a_tracer_that_a_kernel_lacks_is_why(document: RunDocument) -> None:
     (traced,) = (measurement for measurement in document.measurements if measurement.kind == "firmware")
     refused = {"instrument": None, "refused": NO_TRACER, "max_gap_ns": None, "observed_s": None, "rate_per_hour": None}
