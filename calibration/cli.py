@@ -121,7 +121,7 @@ def calibration() -> None:
     "--profile",
     default="quick",
     show_default=True,
-    help="quick, nightly, full, counters, sentinel, or the path of a .yml file.",
+    help="A profile (docs/guide/profiles.rst), by name, or by the path of a .yml file.",
 )
 @results_option
 @click.option(

@@ -270,7 +270,7 @@ def use_utf8() -> None:
 )
 @click.option(
     "--profile",
-    help="quick, nightly, full, counters, sentinel, or the path of a .yml file (docs/guide/profiles.rst). "
+    help="A profile (docs/guide/profiles.rst), by name, or by the path of a .yml file. "
     "Overrides the inventory's calibration_profile. Without either: quick, with --nightly nightly.",
 )
 @click.option(
