@@ -43,7 +43,7 @@ from calibration.exports.families import BASE_UNITS, family_of
 from calibration.exports.history import COLUMNS, SCHEMA_VERSION, write_parquet
 from calibration.judge.answer import State
 from calibration.judge.night import EXPECTED_NIGHTS
-from calibration.judge.run import verdicts_of
+from calibration.judge.run import judge_run, verdicts_of
 from calibration.measurements import registry
 from calibration.measurements.jitter import JitterValues
 from calibration.results import index
@@ -100,14 +100,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for number, measurement in enumerate(made.measurements)
         )
         names = {"id": run_id(night), "testbed": "t1", "sut": sut, "started_at": when, "finished_at": when}
-        made = made.model_copy(
-            update={
-                "run": made.run.model_copy(update=names),
-                "measurements": measurements,
-                "verdicts": tuple(verdicts_of(measurements, [LIMITS.get((sut, night), [])])),
-            }
-        )
-        store(made, path)
+        made = made.model_copy(update={"run": made.run.model_copy(update=names), "measurements": measurements})
+        store(judge_run(made, LIMITS.get((sut, night), [])), path)
     return path
 
 
