@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from calibration.base.errors import InputError
 from calibration.base.grouping import grouped
 from calibration.base.model import Model, fault_of
-from calibration.base.parsers import YamlError, read_yaml
+from calibration.base.parsers import YAML_BYTES, YamlError, read_yaml
 from calibration.base.text import visible
 from calibration.base.units import plural
 
-MAX_BYTES: Final = 1 << 20
-"""An hour of tests of ten seconds, each with the messages of a few threads, has a third of it."""
+MAX_BYTES: Final = YAML_BYTES
+"""An hour of passed tests of a second has half of it; a failed run has 700 bytes and more of each thread."""
 
 MAX_NAMED: Final = 5
 """Most failed tests named in a reason."""
