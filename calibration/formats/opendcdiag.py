@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of OpenDCDiag (and of programs built on it) with ``--yaml``: which tests of the processor passed.
 
-Source: its schema, ``docs/opendcdiag-cpu.schema.yaml``, and ``framework/logging.cpp`` for what quiet output leaves out.
+Source: its schema, ``docs/opendcdiag-cpu.schema.yaml``, and output of commit 65b0814a06fa. A failed test is repeated,
+up to twenty times, and each repetition printed as a run of its own.
 """
 
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,8 +25,14 @@ MAX_BYTES: Final = YAML_BYTES
 MAX_NAMED: Final = 5
 """Most failed tests named in a reason."""
 
-BROKEN: Final = ("fail", "crash", "timed out")
-"""Results of a test that speak against the processor."""
+MAX_QUOTED: Final = 300
+"""Most characters of a test and its end in a reason."""
+
+TestVerdict = Literal["pass", "skip", "fail"]
+DECIDED: Final[Mapping[str, TestVerdict]] = {
+    "pass": "pass", "skip": "skip", "fail": "fail", "crash": "fail", "timed out": "fail",
+}  # fmt: skip
+"""Verdict by the result of a test; the other results are none."""
 
 Verdict = Literal["pass", "fail", "invalid", "interrupted"]
 Text = Annotated[str, Field(max_length=4_000)]
@@ -44,11 +52,23 @@ class _Thread(_Raw):
     id: dict[str, Any] = {}
 
 
+class _Details(_Raw):
+    code: int | None = None
+    reason: str | None = None
+
+
 class _Test(_Raw):
     test: Text
     result: Literal["skip", "pass", "fail", "timed out", "interrupted", "operating system error", "crash"]
+    details: _Details | None = Field(default=None, alias="result-details")
     fail: _Fail | None = None
     threads: list[_Thread] = []
+
+    @property
+    def verdict(self) -> TestVerdict | None:
+        """``None`` if undecided. SIGKILL is the kernel's when memory runs out: the program does not blame the CPU."""
+        killed = self.details is not None and self.result == "crash" and self.details.code == signal.SIGKILL
+        return None if killed else DECIDED.get(self.result)
 
 
 class _Output(_Raw):
@@ -81,15 +101,14 @@ class DcdiagTest(Model):
     @classmethod
     def of_runs(cls, name: str, runs: Sequence[_Test]) -> Self:
         """Return the *runs* of the test *name* as one."""
-        counts = Counter(run.result for run in runs)
-        failed = sum(counts[result] for result in BROKEN)
+        counts = Counter(run.verdict for run in runs)
         return cls(
             test=visible(name),
             passed=counts["pass"],
-            failed=failed,
+            failed=counts["fail"],
             skipped=counts["skip"],
-            undecided=len(runs) - counts["pass"] - counts["skip"] - failed,
-            failures=tuple(_failure(run) for run in runs if run.result in BROKEN)[:MAX_NAMED],
+            undecided=counts[None],
+            failures=tuple(_failure(run) for run in runs if run.verdict == "fail")[:MAX_NAMED],
         )
 
 
@@ -127,10 +146,30 @@ def read_output(content: bytes) -> DcdiagOutput:
         tests=tuple(DcdiagTest.of_runs(name, of) for name, of in runs.items()),
     )
     if output.fault is None and found.exit != "pass":
-        raise InputError(f"opendcdiag ended with {found.exit}, and no test failed")
+        raise InputError(f"opendcdiag ended with {found.exit}, and no test failed{_undecided(found.tests)}")
     if output.fault is None and not any(test.passed for test in output.tests):
         raise InputError("opendcdiag tested nothing")
     return output
+
+
+def read_ended(content: bytes) -> DcdiagOutput | None:
+    """Return what *content* says of a program that was ended, or ended itself; ``None`` unless a test failed before."""
+    finished = content[: content.rfind(b"\n- test: ") + 1] + b"exit: interrupted\n"
+    for output in (content, finished):
+        try:
+            found = read_output(output)
+        except InputError:
+            continue
+        return found if found.fault else None
+    return None
+
+
+def _undecided(runs: Sequence[_Test]) -> str:
+    undecided = [run for run in runs if run.verdict is None]
+    if not undecided:
+        return ""
+    last = undecided[-1]
+    return visible(f": {last.test}: {(last.details and last.details.reason) or last.result}")[:MAX_QUOTED]
 
 
 def _failure(run: _Test) -> TestFailure:

@@ -63,8 +63,8 @@ DCDIAG_STEP: Final = "opendcdiag"
 MLC_STEP: Final = "mlc."
 """Identifiers of the steps of an operator's program; that of Intel MLC is followed by the command."""
 
-DCDIAG_ENDED: Final = (0, 1)
-"""Exit codes of opendcdiag with a verdict: all passed, or something failed."""
+DCDIAG_ENDED: Final = (0, 1, 2)
+"""Exit codes of opendcdiag with an output to its end: all passed, something failed, or a test hung or could not run."""
 
 CANCELLED: Final = "the run was ended on the SUT"
 

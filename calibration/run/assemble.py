@@ -14,6 +14,7 @@ from calibration.context.facts import facts
 from calibration.context.loader import load
 from calibration.formats.meltdown_checker import read_output as read_checker
 from calibration.formats.mlc import read_output
+from calibration.formats.opendcdiag import read_ended as read_ended_dcdiag
 from calibration.formats.opendcdiag import read_output as read_dcdiag
 from calibration.formats.readings import Reading
 from calibration.measurements import declaration
@@ -188,15 +189,19 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
 
 
 def _dcdiag(directory: Path, run: DcdiagRun) -> Dcdiag:
-    """Return how opendcdiag ran, and what it says."""
-    result, reason = _output(directory, run, "opendcdiag", read_dcdiag)
-    return Dcdiag(**{**dict(run), "reason": reason}, result=result)
+    """Return how opendcdiag ran, and what it says: a test that failed before it was ended counts."""
+    result, unread = _kept(directory, run, "opendcdiag", read_dcdiag if run.reason is None else read_ended_dcdiag)
+    return Dcdiag(**{**dict(run), "reason": run.reason or unread}, result=result)
 
 
 def _output(directory: Path, run: OtherRun, program: str, read: Callable[[bytes], T]) -> tuple[T | None, str | None]:
     """Return what *read* makes of the kept output of *program*, or why not: an unreadable one is no failure."""
-    if run.reason is not None or run.output is None:
-        return None, run.reason
+    return _kept(directory, run, program, read) if run.reason is None else (None, run.reason)
+
+
+def _kept(directory: Path, run: OtherRun, program: str, read: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+    if run.output is None:
+        return None, None
     try:
         return read(read_kept(directory, run.output, run.output_sha256, f"the output of {program}")), None
     except InputError as error:

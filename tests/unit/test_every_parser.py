@@ -148,6 +148,12 @@ TOPOLOGIES: tuple[Text, ...] = (
 LISTS: tuple[Text, ...] = ("0-65535,", "0-8191,", "0-8191:1/2,", ",", "%d,")
 FLAGS: tuple[Text, ...] = (*LISTS, "a,", "domain,", "a")
 STRUCTURE = "\x11\x04\0\0"
+DCDIAG: tuple[Text, ...] = (
+    "exit: pass\nversion: x\ntests:\n",
+    ("tests: [", "{test: a, result: pass}, ", "]"),
+    ("version: x\ntests:\n", "- test: a\n  result: fail\n"),
+    "exit: pass\n",
+)
 NUMBERS: tuple[Text, ...] = (("1", " ", "x"), "0x", ("0x", "0"), "1.", "-")
 JSON: tuple[Text, ...] = ("[", ("[", "[],"), ("[", "[1],", "1]"), ("{", '"a":1,'), ("{", '"a%d":1,'), ("[", "9"))
 MEASURED = f'{{"schema_version": "{SCHEMA_VERSION}", "measurements": ['
@@ -209,11 +215,8 @@ TEXTS: dict[Callable[..., object], tuple[Text, ...]] = {
         "read_pct_rounded,",
         ("read_pct_rounded,bandwidth_mean,latency_mean\n", "50,1.0,%d\n"),
     ),
-    opendcdiag.read_output: (
-        "exit: pass\nversion: x\ntests:\n",
-        ("tests: [", "{test: a, result: pass}, ", "]"),
-        "exit: pass\n",
-    ),
+    opendcdiag.read_output: DCDIAG,
+    opendcdiag.read_ended: DCDIAG,
     meltdown_checker.read_output: (*JSON, "CVE-2017-5754: OK (x)\n"),
     sut_checks.version: NUMBERS,
     store.read_run: (

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from calibration.base.errors import InputError
-from calibration.base.parsers import read_yaml
 from calibration.build import BuiltProbe
 from calibration.finish import finish
-from calibration.formats.opendcdiag import MAX_BYTES, read_output
+from calibration.formats.opendcdiag import MAX_BYTES, read_ended, read_output
 from calibration.profiles import parse_profile
 from calibration.report.summary import outcome
 from calibration.results.model import RunDocument
@@ -27,8 +26,10 @@ from tests.unit.machines import CAPTURED
 from tests.unit.test_burn_in import NOW, ROUNDS, failed_by
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "opendcdiag"
-PASS, FAIL = ((FIXTURES / f"{name}.log").read_bytes() for name in ("pass", "fail"))
-FAULT = "opendcdiag: 2 tests failed: zstd1 1 time (CPUs 1), lzma 1 time"
+PASS, FAIL, HANG, KILLED = ((FIXTURES / f"{name}.log").read_bytes() for name in ("pass", "fail", "hang", "killed"))
+WRONG = "selftest_datacomparefail_uint8_t"
+FAULT = f"opendcdiag: 3 tests failed: {WRONG} 2 times (CPUs 0, 1), selftest_sigsegv 2 times, selftest_failinit 2 times"
+HUNG = "opendcdiag: 1 test failed: selftest_freeze 1 time (CPUs 0, 1)"
 
 
 def test_every_run_of_a_test_counts() -> None:
@@ -37,17 +38,38 @@ def test_every_run_of_a_test_counts() -> None:
     assert found.fault is None
     counts = {test.test: (test.passed, test.failed, test.skipped, test.undecided) for test in found.tests}
     assert counts == {
-        "eigen_gemm_double_dynamic_square": (1, 0, 0, 0),
-        "zstd1": (2, 0, 0, 0),
-        "mce_check": (0, 0, 1, 0),
+        "eigen_gemm_double_dynamic_square": (3, 0, 0, 0),
+        "ifs": (0, 0, 3, 0),
+        "zstd1": (3, 0, 0, 0),
+        "mce_check": (2, 0, 0, 0),
     }
 
 
 def test_failed_and_crashed_tests_are_named_with_their_cpus() -> None:
     found = read_output(FAIL)
     assert found.fault == FAULT
-    (failure,) = next(test.failures for test in found.tests if test.test == "zstd1")
-    assert (failure.cpus, failure.cpu_mask, failure.seed) == ((1,), ".X", "LCG:1148927463")
+    first, again = next(test.failures for test in found.tests if test.test == WRONG)
+    assert (first.cpus, first.cpu_mask, first.seed) == ((0, 1), "XX", "LCG:995861823")
+    assert first == again
+    counts = {test.test: (test.passed, test.failed, test.skipped, test.undecided) for test in found.tests}
+    assert counts["selftest_pass"] == (1, 0, 0, 0)
+    assert counts["selftest_skip"] == (0, 0, 1, 0)
+
+
+def test_a_test_that_hangs_failed() -> None:
+    found = read_output(HANG)
+    assert found.exit == "invalid"
+    assert found.fault == HUNG
+
+
+def test_a_test_that_the_kernel_killed_did_not_fail() -> None:
+    with pytest.raises(InputError, match="ended with invalid, and no test failed: selftest_sigkill: Killed"):
+        read_output(KILLED)
+    unable = KILLED.replace(b"result: crash", b"result: operating system error").replace(b"'Killed'", b"'system error'")
+    with pytest.raises(InputError, match="no test failed: selftest_sigkill: system error"):
+        read_output(unable.replace(b"code: 9", b"code: 71"))
+    fault = read_output(KILLED.replace(b"code: 9", b"code: 11")).fault
+    assert fault == "opendcdiag: 1 test failed: selftest_sigkill 1 time"
 
 
 def test_a_failed_test_counts_whatever_the_last_line_says() -> None:
@@ -58,7 +80,22 @@ def test_a_failed_test_counts_whatever_the_last_line_says() -> None:
 
 def test_a_failure_without_a_thread_has_the_mask() -> None:
     found = read_output(FAIL.replace(b"    state: failed\n", b""))
-    assert found.fault == FAULT.replace("CPUs 1", "mask .X")
+    assert found.fault == FAULT.replace("CPUs 0, 1", "mask XX")
+
+
+@pytest.mark.parametrize("length", [len(FAIL), len(FAIL) - 5, FAIL.index(b"- test: selftest_sigsegv") + 60])
+def test_what_failed_before_the_program_was_ended_counts(length: int) -> None:
+    found = read_ended(FAIL[:length])
+    assert found is not None
+    assert found.fault is not None
+    assert f"{WRONG} 2 times (CPUs 0, 1)" in found.fault
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"Try --help\n", PASS, PASS[:-100], KILLED, FAIL[: FAIL.index(b"  result: fail")]]
+)
+def test_what_passed_before_the_program_was_ended_does_not(output: bytes) -> None:
+    assert read_ended(output) is None
 
 
 @pytest.mark.parametrize(("content", "reason"), [
@@ -79,7 +116,7 @@ def test_anything_else_is_no_answer(content: bytes, reason: str) -> None:
 
 def test_an_hour_of_tests_is_within_the_limit() -> None:
     entry = PASS[PASS.index(b"- test: zstd1") : PASS.index(b"- test: mce_check")]
-    assert 3600 * len(entry) < MAX_BYTES
+    assert 3600 * len(entry) < MAX_BYTES / 2
     assert dcdiag_argv(3600)[-4:] == ("-t", "1s", "--max-test-loop-count", "0")
 
 
@@ -146,12 +183,29 @@ def test_a_failed_test_fails_the_run(told: Told) -> None:
     assert failed_by(document) == {"burn_in.data_wrong": FAULT}
 
 
+def test_a_test_that_hangs_fails_the_run(told: Told) -> None:
+    document = told(HANG, rc=2)
+    assert document.run.status == "complete"
+    assert failed_by(document) == {"burn_in.data_wrong": HUNG}
+
+
+@pytest.mark.parametrize("changes", [{"rc": -9, "fault": "late"}, {"rc": -9, "fault": "long"}, {"rc": -11}])
+def test_a_test_that_failed_before_the_program_was_ended_fails_the_run(told: Told, changes: dict[str, Any]) -> None:
+    document = told(FAIL[:-20], **changes)
+    assert document.run.status == "incomplete"
+    assert "2 times (CPUs 0, 1)" in failed_by(document)["burn_in.data_wrong"]
+    text = parsed(page_of(document)).astext()
+    assert "It was not finished, but tests failed: the program" in text
+    assert WRONG in text
+
+
 @pytest.mark.parametrize(("changes", "reason"), [
     ({"rc": None, "fault": "cannot be started: Exec format error"}, "the program cannot be started: Exec format error"),
     ({"rc": -9, "fault": "late"}, "the program timed out after 902 s"),
     ({"rc": -9, "fault": "long"}, "the program printed too much"),
     ({"rc": -11}, "the program ended with exit code -11: no luck"),
-    ({"rc": 2}, "the program ended with exit code 2: no luck"),
+    ({"rc": 64}, "the program ended with exit code 64: no luck"),
+    ({"rc": 2, "output": KILLED}, "opendcdiag ended with invalid, and no test failed: selftest_sigkill: Killed"),
     ({"output": b"exit: pass\nversion: x\n"}, "opendcdiag tested nothing"),
 ])  # fmt: skip
 def test_a_program_without_an_answer_makes_the_run_incomplete(told: Told, changes: dict[str, Any], reason: str) -> None:
@@ -201,12 +255,3 @@ def test_a_program_that_is_not_there_fails_the_run(burnt: BegunRun, tmp_path: Pa
     assert document.run.status == "incomplete"
     (gone,) = (gone for gone in document.not_measured if gone.cause == "failed")
     assert "No such file or directory on the controller: correct opendcdiag_program" in gone.reason
-
-
-def test_fixtures_are_of_the_form_of_the_schema() -> None:
-    for content in (PASS, FAIL):
-        raw = read_yaml(content)
-        assert {"command-line", "version", "os", "runtime", "cpu-info", "timing", "test-plans", "exit"} <= raw.keys()
-        for test in raw["tests"]:
-            needed = {"details", "result", "state", "test", "test-runtime", "time-at-end", "time-at-start"}
-            assert needed <= test.keys()
