@@ -116,7 +116,8 @@ def fault_of(error: Exception) -> str:
         return f"{error.error_count()} faults"
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{'.'.join(map(str, first['loc'])) or 'the top'}: {first['msg']}"[:MAX_FAULT] + more
+    words = "not a mapping" if first["type"] in {"model_type", "dict_type"} else first["msg"]
+    return f"{'.'.join(map(str, first['loc'])) or 'the top'}: {words}"[:MAX_FAULT] + more
 
 
 def format_time(when: datetime) -> str:

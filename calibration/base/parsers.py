@@ -89,6 +89,8 @@ def constructed(loader: Any, node: yaml.Node) -> Any:
 
 
 def _fault(error: Exception, mark: Any = None) -> YamlError:
+    if isinstance(error, yaml.reader.ReaderError):
+        return YamlError(f"{error.reason}: #x{error.character:04x}, character {error.position + 1}")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None) or mark
     return YamlError(getattr(error, "problem", None) or str(error), mark)
 

@@ -65,7 +65,7 @@ def test_nothing_is_composed_of_yaml_that_is_too_deep(monkeypatch: pytest.Monkey
     ("a: *b", "line 1"),
     ("a: 2026-13-01", "line 1"),
     ("a: [", "line"),
-    ("\x00", "not valid YAML"),
+    ("a: \x00", "not valid YAML: control characters are not allowed: #x0000, character 4"),
     (b"\xff\xfe\x00", "not valid YAML"),
     ("--- a\n--- b", "but found another document"),
     ("!!python/name:os.system ''", "could not determine a constructor"),

@@ -398,6 +398,9 @@ def test_files_that_are_wrong_are_refused(tmp_path: Path, change: dict[str, Any]
     path.write_text(yaml.safe_dump(good | change))
     with pytest.raises(InputError, match=words):
         load_acceptance(str(path))
+    path.write_text("- one\n")
+    with pytest.raises(InputError, match=r"plan\.yml is not an acceptance file: the top: not a mapping$"):
+        load_acceptance(str(path))
 
 
 def test_the_file_of_the_guide_is_one() -> None:
