@@ -263,6 +263,9 @@ def _gate_here(save: Path | None, against: Path | None, change: float) -> int:
     from calibration.results.store import read_run  # noqa: PLC0415 - the same
 
     before = None if against is None else read_run(find_run(against))
+    if save is not None:
+        with able_to(f"write to {save}"):
+            save.mkdir(parents=True, exist_ok=True)
     click.echo("Measuring sentinels, about 20 s")
     with TemporaryDirectory() as folder:
         checks = check_here(save or Path(folder), before, change, click.echo)

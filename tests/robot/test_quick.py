@@ -610,6 +610,13 @@ def test_a_longer_gap_and_another_sutprobe_are_no_change(tmp_path: Path, monkeyp
     assert ended.code == GOOD, ended.said
 
 
+def test_nothing_is_measured_that_could_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "before").symlink_to("/proc/nowhere")
+    ended, asked = around(monkeypatch, tmp_path, made())
+    assert (ended.code, asked) == (ENVIRONMENT, [])
+    assert ended.said.startswith("calibration: cannot write to ")
+
+
 def test_what_varied_before_the_benchmark_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, asked = around(monkeypatch, tmp_path, made(), before=made(varied(0.05), run_id=ACCEPTED_ID))
     assert (ended.code, asked) == (ENVIRONMENT, [None]), ended.said
