@@ -542,7 +542,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             part_of=self.kind if traced else None,
             cpus=cpus,
             memory_bytes=chain_memory({}, readers),
-            tasks=len(cpus) + len(readers) + FORK_PROCESSES * len(forkers),
+            tasks=len(cpus) + len(readers) + FORK_PROCESSES * len(forkers) + (0 if settings.command is None else 2),
             cost_s=len(loads) * (seconds + LEAD_S + CPU_S * len(cpus)),
             setup_s=len(loads) * LEAD_S,
         )

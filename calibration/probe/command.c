@@ -15,9 +15,6 @@
 #include "clock.h"
 #include "stopping.h"
 
-/* Between two looks for its end. */
-#define LOOK_NS 10000000u
-
 extern char **environ;
 
 bool command_usable(const char *option, const char *path, struct error *error)
@@ -52,7 +49,7 @@ static int spawn(pid_t *process, const char *path, int output, char *const *word
 	return reason;
 }
 
-void command_start(struct command *command, const char *path, uint64_t first, uint64_t second)
+static void start(struct command *command, const char *path, uint64_t first, uint64_t second)
 {
 	char numbers[2][24], name[4096];
 	char *const words[] = {name, numbers[0], numbers[1], NULL};
@@ -88,7 +85,8 @@ static void take_output(struct command *command)
 	}
 }
 
-bool command_runs(struct command *command)
+/* Takes what it printed since; whether it still runs. */
+static bool runs(struct command *command)
 {
 	if (command->process == 0)
 		return false;
@@ -106,13 +104,14 @@ bool command_runs(struct command *command)
 	return ended == 0;
 }
 
-void command_end(struct command *command)
+void command_run(struct command *command, const char *path, uint64_t first, uint64_t second)
 {
-	while (command_runs(command))
-		if (stop_sleep_ns(LOOK_NS)) {
+	start(command, path, first, second);
+	while (runs(command))
+		if (stop_sleep_ns(COMMAND_LOOK_NS)) {
 			command->killed = true;
 			(void)kill(command->process, SIGKILL);
-			(void)usleep(LOOK_NS / 1000);
+			(void)usleep(COMMAND_LOOK_NS / 1000);
 		}
 }
 

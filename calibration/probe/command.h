@@ -14,6 +14,8 @@
 #define COMMAND_TEXT_BYTES 4096u
 /* It is killed after so long. */
 #define COMMAND_LIMIT_NS 30000000000u
+/* Between two looks for what starts it, or for its end. */
+#define COMMAND_LOOK_NS 10000000u
 
 struct command {
 	pid_t process; /* 0: there is none any more */
@@ -28,11 +30,8 @@ struct command {
 
 /* Whether it can be started: an absolute path of a program that may be executed. */
 bool command_usable(const char *option, const char *path, struct error *error);
-/* Starts it with two numbers as its arguments, on the CPUs of this thread; its children belong to our process group. */
-void command_start(struct command *command, const char *path, uint64_t first, uint64_t second);
-/* Takes what it printed since; whether it still runs. */
-bool command_runs(struct command *command);
-/* Waits until it has ended, not beyond a request to stop. */
-void command_end(struct command *command);
+/* Starts it with two numbers as its arguments, on the CPUs of this thread, and waits until it has ended, not beyond a
+ * request to stop. Its children belong to our process group. */
+void command_run(struct command *command, const char *path, uint64_t first, uint64_t second);
 /* Writes null where it was not begun; `since_ns` is when what it was started for was seen. */
 void command_write(struct json *json, const char *key, const struct command *command, uint64_t since_ns);

@@ -3,6 +3,7 @@
  * deadlines at equal distances and reads the clock when it wakes: late = now - deadline, by the clock of the timer. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,8 +152,10 @@ struct pass {
 	_Atomic bool reached;  /* the threshold */
 	_Atomic size_t beyond; /* wake-ups beyond it, of which the first are kept */
 	struct late *late;
-	struct command *running; /* the last that was begun */
-	bool recorded;           /* the kernel's events */
+	_Atomic bool over; /* the threads are at their pause */
+	pthread_t commander;
+	bool commanded; /* it was started */
+	bool recorded;  /* the kernel's events */
 	struct snapshot before, after;
 	double load_mb_s;   /* measured, of all threads */
 	double forks_per_s; /* turns of all processes */
@@ -440,7 +443,8 @@ static bool setup(struct error *error)
 	struct demand demand = {0};
 	if (options.fifo && !realtime_refuse_starving(&work.cpus, error))
 		return false;
-	demand_threads(&demand, work.cpus.count);
+	demand_threads(&demand, work.cpus.count + (options.command ? 1 : 0));
+	demand_processes(&demand, options.command ? 1 : 0);
 	const size_t passes = options.loads.count;
 	demand_other(&demand, (passes + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)), work.cpus.count);
 	housekeeping_demand(&work.housekeeping, &demand);
@@ -514,19 +518,10 @@ static bool ran_read(struct causes *causes, const struct sleeper *sleeper, const
 	return read && causes->gaps == 1;
 }
 
-static void start_command(struct pass *pass, struct late *late)
-{
-	if (!options.command || (pass->running && command_runs(pass->running)))
-		return;
-	pass->running = &late->command;
-	command_start(pass->running, options.command, late->sleeper->cpu, late->wake.late_ns);
-}
-
 static size_t read_late(struct pass *pass, size_t done)
 {
 	for (; done < options.keep_late && atomic_load(&pass->late[done].taken); done++) {
 		struct late *late = &pass->late[done];
-		start_command(pass, late);
 		late->known = pass->recorded && ran_read(&late->causes, late->sleeper, &late->wake);
 	}
 	return done;
@@ -537,15 +532,39 @@ static void watch_late(struct pass *pass)
 {
 	size_t done = 0;
 	struct error error = {0};
-	while ((done < options.keep_late || pass->running) && !stop_requested() &&
-	       clock_read_ns(CLOCK_MONOTONIC) < pass->end_ns) {
+	while (done < options.keep_late && !stop_requested() && clock_read_ns(CLOCK_MONOTONIC) < pass->end_ns) {
 		done = read_late(pass, done);
-		if (pass->running && !command_runs(pass->running))
-			pass->running = NULL;
 		(void)sleep_until(clock_read_ns(CLOCK_MONOTONIC) + LOOK_NS, &error);
 	}
 	wait_all();
+	atomic_store(&pass->over, true);
 	(void)read_late(pass, done);
+}
+
+/* A thread of its own: looking up what ran takes up to seconds, after which a command would come too late. */
+static void *command_late(void *argument)
+{
+	struct pass *pass = argument;
+	size_t next = 0;
+	while (next < options.keep_late && !stop_requested()) {
+		struct late *late = &pass->late[next];
+		const bool over = atomic_load(&pass->over); /* before what is taken: later there is no more */
+		if (atomic_load(&late->taken)) {
+			command_run(&late->command, options.command, late->sleeper->cpu, late->wake.late_ns);
+			while (next < options.keep_late && atomic_load(&pass->late[next].taken))
+				next++;
+		} else if (over || stop_sleep_ns(COMMAND_LOOK_NS)) {
+			break;
+		}
+	}
+	return NULL;
+}
+
+static bool commander_start(struct pass *pass)
+{
+	const int reason = options.command ? pthread_create(&pass->commander, NULL, command_late, pass) : 0;
+	pass->commanded = options.command && reason == 0;
+	return reason == 0 || error_set(&pass->error, ERROR_INTERNAL, "a thread for --command: %s", strerror(reason));
 }
 
 static void run_threads(struct pass *pass)
@@ -570,13 +589,13 @@ static void run_pass(struct pass *pass)
 	if (!error_take(&pass->error, &work.refused[pass->load]))
 		return;
 	pass->recorded = work.traced && tracing_start(&work.tracing);
-	if (load_begin(pass))
+	if (load_begin(pass) && commander_start(pass))
 		run_threads(pass);
 	load_end(pass);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);
-	if (pass->running)
-		command_end(pass->running);
+	if (pass->commanded)
+		(void)pthread_join(pass->commander, NULL);
 }
 
 /* Whether a CPU was measured under any load; else the error says why none was. */
