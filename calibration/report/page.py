@@ -150,8 +150,8 @@ def sections(
 ) -> Iterator[dict[str, Any]]:
     """Yield the content of each section in order, without the rows of the *headlines*.
 
-    That is its title, sentences, charts, what its kinds say below them, table rows, the flags that qualify them, and
-    the full text by measurement kind.
+    A section is left out if the run neither measured nor skipped any of its kinds. The content is its title, sentences,
+    charts, what its kinds say below them, table rows, the flags that qualify them, and the full text by kind.
     """
     facts = Facts(document)
     shape = None if document.plan is None else document.plan.traffic_shape
@@ -174,10 +174,13 @@ def sections(
         source_name=source_name,
         by_rate=by_rate,
     )
+    known = {item.kind for item in (*document.measurements, *document.not_measured)}
     for title in SECTIONS:
         found = {
             kind: _split(rows(document, kind), of, headlines) for kind, of in modules.items() if of.section == title
         }
+        if not known & found.keys():
+            continue
         yield {
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),

@@ -293,7 +293,7 @@ class _Site:
             "run",
             runs=list(zip(names, (run.data for run in runs), strict=True)),
             more=max(0, sum(1 for _ in newest.directory.parent.glob(f"*/{RUN}")) - len(runs)),
-            directory=f"{self.results.name}/{newest.data.run.testbed}/{newest.data.run.sut}/RUN",
+            sut=f"{newest.data.run.testbed}/{newest.data.run.sut}",
         )
         linked = " ".join(f'<a href="{place}">{word}</a>' for word, place in places.items())
         yield from self._page(

@@ -405,6 +405,14 @@ def test_a_kind_without_a_measurement_says_why(document: RunDocument, kind: str)
     assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
 
 
+def test_a_page_has_the_sections_that_its_run_measured_or_skipped() -> None:
+    burnt = run_document(names=("burn_in",))
+    gone = NotMeasured(kind="jitter", what="All of it", reason="by the profile", cause="not_planned")
+    for skipped, expected in (((), {"Cores"}), ((gone,), {"Cores", "Jitter"})):
+        tree = parsed(page_of(burnt.model_copy(update={"not_measured": skipped})))
+        assert {title for title in titles(tree) if title in SECTIONS} == expected
+
+
 def test_missing_parts_are_listed_with_their_kind(document: RunDocument) -> None:
     gone = NotMeasured(kind="idle_latency", what="From CPU 7", reason="it was switched off", cause="failed")
     tree = parsed(page_of(document.model_copy(update={"not_measured": (gone,)})))

@@ -62,6 +62,7 @@ def test_a_sut_has_the_page_of_its_newest_run_and_links_to_older_documents(tmp_p
     pages = tmp_path / "html" / "calibration" / "example-lab"
     newest = html(pages / "t3-sut2" / "index.html")
     assert "Idle latency" in newest
+    assert "calibration report example-lab/t3-sut2/RUN" in re.sub("<[^>]*>", "", newest)
     assert 'href="20260202t000000z-ffff.json"' in newest
     assert (pages / "t3-sut2" / "20260202t000000z-ffff.json").read_bytes() == (directory / RUN).read_bytes()
     own = (pages / "t3-sut2" / f"{run_document().run.id.lower()}.csv").read_text(encoding="utf-8")
