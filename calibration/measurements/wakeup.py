@@ -114,7 +114,7 @@ class Command(Model):
         if self.error is not None:
             return f"not started: {self.error}"
         how = f"exit code {self.exit_code}" if self.signal is None else f"signal {self.signal}"
-        return f"{'killed' if self.killed else how} after {units.duration(self.took_s)}"
+        return f"{'killed' if self.killed else how} after {units.time_ns(self.took_s * 1e9)}"
 
     @property
     def first_line(self) -> str:

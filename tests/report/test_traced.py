@@ -242,8 +242,8 @@ def test_commands_for_late_wake_ups_are_shown_traced_or_not() -> None:
     said = "The first of 3 wake-ups at least 100 µs late, load none"
     for text in (text_of(with_late(late)), text_of(with_late(late.model_copy(update={"refused": "run it as root"})))):
         assert said in text
-        assert "exit code 3 after 0.2 s: a|b" in text
+        assert "exit code 3 after 200 ms: a|b" in text
         assert "none: that for an earlier one still ran" in text
-        assert "killed after 0.2 s" in text
+        assert "killed after 200 ms" in text
         assert "\x1b" not in text
         assert "more" not in text.partition(said)[2].partition("killed after")[0]

@@ -69,7 +69,7 @@ def test_waivers_are_read(tmp_path: Path) -> None:
     ("until: 2026-12-01", "until: 2026-13-01", "waiver 1: until: Input should be a valid date"),
     ("until: 2026-12-01", "until:", "waiver 1: until: Input should be a valid date"),
     ("  sut: t1\n", "  sut: t1\n  sut: t2\n", "duplicate key 'sut', line"),
-    ("- {testbed: lab,", "- lab\n- {testbed: lab,", "line 9, waiver 2: the top: Input should be"),
+    ("- {testbed: lab,", "- lab\n- {testbed: lab,", "line 9, waiver 2: the top: not a mapping"),
 ])  # fmt: skip
 def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, fault: str) -> None:
     assert old in GOOD
