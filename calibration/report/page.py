@@ -174,7 +174,7 @@ def sections(
         source_name=source_name,
         by_rate=by_rate,
     )
-    known = {item.kind for item in (*document.measurements, *document.not_measured)}
+    known = {item.kind for item in document.measurements} | {item.kind for item in document.not_measured}
     for title in SECTIONS:
         found = {
             kind: _split(rows(document, kind), of, headlines) for kind, of in modules.items() if of.section == title
