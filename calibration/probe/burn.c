@@ -176,7 +176,7 @@ static void make_plan(void)
 	for (size_t i = 0; i < state.count; i++)
 		state.burners[i].cpu = state.cpus.cpus[i];
 	for (size_t i = 0; i < options.groups.count; i++) {
-		struct cpu_list cpus;
+		struct cpu_list cpus = {0};
 		unsigned node;
 		uint64_t bytes;
 		if (!split(options.groups.words[i], &cpus, &node, &bytes, &none))
