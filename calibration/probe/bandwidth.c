@@ -300,7 +300,7 @@ static bool sizes_good(struct error *error)
 	for (size_t g = 0; g < results.generator.group_count; g++)
 		for (size_t i = 0; i < results.generator.groups[g].count; i++) {
 			size_t bytes = results.generator.groups[g].bytes[i];
-			if (bytes % 4096 || bytes > BUFFER_BYTES_MAX)
+			if (bytes % 4096 || (uint64_t)bytes > BUFFER_BYTES_MAX)
 				return error_set(error, ERROR_USAGE, "--group: must be a multiple of 4096 up to %llu: '%s'",
 				                 BUFFER_BYTES_MAX, options.groups.words[g]);
 		}
