@@ -44,7 +44,7 @@ class _File(Model):
     conditions: Line
     comparison: Line | None = None
     profile: Line
-    limits: Any = Field(min_length=1)
+    limits: list[Any] = Field(min_length=1)
 
 
 def preset_names() -> list[str]:

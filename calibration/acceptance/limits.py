@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits: bounds for metrics, each with a unit and a reason, from an inventory or an acceptance file."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import pairwise, product
+from sys import float_info
 from typing import Any, Final, Literal, get_args
 
 from calibration.base.errors import InputError
-from calibration.base.model import Model
+from calibration.base.model import MAX_FAULT, Model
+from calibration.base.text import cut
 from calibration.context.model import Context
 from calibration.measurements import registry, row_of
 from calibration.measurements.metric_rows import LABEL, UNDECLARED, MetricRow
@@ -29,6 +30,9 @@ KERNELS: Final[Mapping[KernelKind, str]] = {
 FIELDS: Final = ("metric", *BOUNDS, "soft_share", "unit", "kernel", "observed_s", "reason")
 
 WILD: Final = frozenset("*?")
+
+MAX_PATTERN: Final = 200
+"""Longest metric or pattern, in characters; names have up to 80. Longer patterns take minutes to compare."""
 
 
 class Limit(Model):
@@ -71,7 +75,7 @@ def read_limits(given: Any, where: str = "calibration_limits") -> tuple[Limit, .
     try:
         return _limits(given)
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{where}: {cut(str(error), MAX_FAULT)}") from error
 
 
 def _limits(given: Any) -> tuple[Limit, ...]:
@@ -85,8 +89,10 @@ def _limits(given: Any) -> tuple[Limit, ...]:
 
 
 def _limit(number: int, given: Any) -> Limit:
-    if not isinstance(given, Mapping) or not set(given) <= set(FIELDS):
-        raise InputError(f"limit {number}: not a mapping of {', '.join(FIELDS)}: {given!r}")
+    if not isinstance(given, Mapping):
+        raise InputError(f"limit {number}: not a mapping: {given!r}")
+    if unknown := [key for key in given if key not in FIELDS]:
+        raise InputError(f"limit {number}: unknown field {unknown[0]!r}, expected {', '.join(FIELDS)}")
     metric, unit, reason = (_text(number, name, given) for name in ("metric", "unit", "reason"))
     bounds: dict[Bound, float | None] = {name: _number(metric, name, given.get(name)) for name in BOUNDS}
     _check_unit(metric, unit)
@@ -106,6 +112,8 @@ def _limit(number: int, given: Any) -> Limit:
 
 def _check_unit(metric: str, unit: str) -> None:
     """Raise ``InputError`` unless *metric* is a metric in this *unit*, or a pattern of such metrics alone."""
+    if len(metric) > MAX_PATTERN:
+        raise InputError(f"{metric[:20]}... has {len(metric)} characters, a metric at most {MAX_PATTERN}")
     rows = rows_of(metric)
     if not rows:
         raise InputError(f"no metric matches {metric!r}" if WILD & set(metric) else f"unknown metric {metric!r}")
@@ -136,9 +144,9 @@ def _text(number: int, name: str, given: Mapping[Any, Any]) -> str:
 def _number(metric: str, name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= float_info.max:
         raise InputError(f"{metric}: {name} is not a number: {value!r}")
-    return float(value)
+    return float(value) + 0.0  # -0 is 0
 
 
 def rows_of(metric: str) -> tuple[MetricRow, ...]:

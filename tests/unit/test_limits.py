@@ -153,8 +153,9 @@ def test_of_several_lists_the_verdict_is_that_of_the_worst_that_tells(context: C
 
 @pytest.mark.parametrize(("limits", "words"), [
     ("idle", "not a list: 'idle'"),
-    ([["idle"]], "limit 1: not a mapping of metric, lower, upper, soft_lower,"),
-    ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, soft_lower,"),
+    ([["idle"]], "limit 1: not a mapping: ['idle']"),
+    ([{**GOOD, "most": 3}], "limit 1: unknown field 'most', expected metric, lower, upper, soft_lower,"),
+    ([{**GOOD, "metric": "*a" * 101}], "has 202 characters"),
     ([{**GOOD, "metric": "idle_latency.latency"}], "unknown metric 'idle_latency.latency'"),
     ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "unknown metric 'bandwidth_matrix.a"),
     ([{**GOOD, "unit": "us"}], "the unit of idle_latency.latency_ns is ns, not us"),
@@ -165,6 +166,7 @@ def test_of_several_lists_the_verdict_is_that_of_the_worst_that_tells(context: C
     ([{**GOOD, "upper": "500"}], "idle_latency.latency_ns: upper is not a number: '500'"),
     ([{**GOOD, "upper": float("nan")}], "upper is not a number: nan"),
     ([{**GOOD, "upper": True}], "upper is not a number: True"),
+    ([{**GOOD, "upper": 10**400}], "upper is not a number: 1000"),
     ([{**GOOD, "lower": 501}], "the lower bound 501 is above the upper bound 500"),
     ([GOOD, GOOD], "several limits for idle_latency.latency_ns"),
     ([{**GOOD, "metric": "idle_latency.late*_mb"}], "no metric matches 'idle_latency.late*_mb'"),
@@ -181,11 +183,17 @@ def test_unusable_limits_are_refused(limits: Any, words: str) -> None:
         read_limits(limits)
     assert str(refused.value).startswith("calibration_limits: ")
     assert words in str(refused.value)
+    assert len(str(refused.value)) < 600
 
 
 def test_limits_may_allow_a_single_value() -> None:
     (limit,) = read_limits([{**GOOD, "lower": 500, "upper": 500}])
     assert (limit.lower, limit.upper) == (500, 500)
+
+
+def test_a_limit_of_minus_zero_is_zero() -> None:
+    (limit,) = read_limits([{**GOOD, "upper": -0.0}])
+    assert str(limit.upper) == "0.0"
 
 
 def test_limits_may_be_empty() -> None:
