@@ -53,7 +53,8 @@ class Looked(Model):
 
     ``observed_s`` on the CPU that was observed least, ``cpu_s`` on all together. Of ``samples``, ``beyond`` were beyond
     the limit, at most; of those still to come a share of ``at_most``, with 95 % confidence, if none was. Both are
-    ``None`` if the time was observed without a break; then ``per_hour`` is how many come on a CPU, at most.
+    ``None`` if the time was observed without a break; then ``per_hour`` is how many come on a CPU, at most. All three
+    are ``None`` without an upper limit.
     ``over_soft`` are the CPUs whose worst is beyond the soft limit, or beyond the limit without one.
     """
 
@@ -301,10 +302,12 @@ def _looked(limit: Limit, found: Sequence[Sequence[_Found]]) -> Looked | None:
     cpu_s = sum(item.observed_s * len(item.by_cpu) for item in every)
     hard = limit.soft_upper if limit.upper is None else limit.upper
     soft = limit.upper if limit.soft_upper is None else limit.soft_upper
-    late = hard is not None and any(is_outside(value, None, hard) for value in worst.values())
-    beyond = None
+    beyond = at_most = per_hour = None
     if samples is not None and hard is not None:
         beyond = samples.split(math.floor(hard) + 1)[1].total if samples.longest > hard else 0
+        at_most = beyond_longest(samples.total) if samples.total and not beyond else None
+    elif hard is not None and cpu_s and not any(is_outside(value, None, hard) for value in worst.values()):
+        per_hour = -math.log(1 - COVERAGE) / (cpu_s / HOUR_S)
     return Looked(
         observed_s=min(sum(item.observed_s for item in those) for those in observed),
         cpu_s=cpu_s,
@@ -312,6 +315,6 @@ def _looked(limit: Limit, found: Sequence[Sequence[_Found]]) -> Looked | None:
         over_soft=tuple(sorted(cpu for cpu, value in worst.items() if is_outside(value, None, soft))),
         samples=None if samples is None else samples.total,
         beyond=beyond,
-        at_most=beyond_longest(samples.total) if samples is not None and samples.total and not beyond else None,
-        per_hour=None if samples is not None or late or not cpu_s else -math.log(1 - COVERAGE) / (cpu_s / HOUR_S),
+        at_most=at_most,
+        per_hour=per_hour,
     )

@@ -11,7 +11,7 @@ from calibration.base.percentiles import COVERAGE
 from calibration.base.text import sentence_case
 from calibration.base.units import plural
 from calibration.judge.answer import Look
-from calibration.judge.limits import Outcome
+from calibration.judge.limits import Outcome, is_outside
 from calibration.judge.sheet import MET, VERDICTS, Looked, Row, Sheet
 from calibration.judge.words import amount, within
 from calibration.report.blocks import Blocks, Style
@@ -85,9 +85,13 @@ def _why(row: Row) -> str:
     if row.outcome == "unknown" or row.worst is None:
         return row.reason.removeprefix("unknown: ")
     limit = row.limit
-    wanted = (limit.soft_lower, limit.soft_upper) if row.outcome == "warn" else (limit.lower, limit.upper)
-    found = amount(row.worst.value, row.worst.unit)
-    return f"{found}, expected {within(*wanted, limit.unit)} ({limit.reason})"
+    hard, soft = (limit.lower, limit.upper), (limit.soft_lower, limit.soft_upper)
+    expected = within(*hard, limit.unit)
+    if soft != (None, None) and not is_outside(row.worst.value, *hard):
+        expected = within(*soft, limit.unit)
+        if row.outcome != "warn" and limit.soft_share is not None:
+            expected += f" on all but {units.exact_percent(limit.soft_share)} of the CPUs"
+    return f"{amount(row.worst.value, row.worst.unit)}, expected {expected} ({limit.reason})"
 
 
 def row_text(row: Row) -> RowText:
@@ -130,7 +134,7 @@ def _beyond(looked: Looked, limit: Limit) -> Iterator[str]:
     """Yield how often the limit was exceeded, or how rare that is at most, and on which CPUs."""
     sure = f"with {units.percent(COVERAGE)} confidence"
     hard = limit.soft_upper if limit.upper is None else limit.upper
-    bound = amount(hard, limit.unit) if hard is not None else "the limit"
+    bound = amount(hard or 0.0, limit.unit)
     if looked.beyond:
         yield f"{looked.beyond:,} of {looked.samples:,} beyond {bound}"
     elif looked.at_most:

@@ -19,7 +19,7 @@ from calibration.judge.sheet import Looked, Row, Sheet, accepted, make_sheet
 from calibration.judge.waivers import Waiver, Waivers
 from calibration.measurements.base import Observation
 from calibration.profiles import load_profile, profile_names
-from calibration.report.sheet import row_text, sheet_page
+from calibration.report.sheet import reasons, row_text, sheet_page
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.store import StoredRun
 from tests.report.report_documents import run_document
@@ -176,6 +176,13 @@ def test_what_was_never_seen_has_a_bound(document: RunDocument) -> None:
     assert late.at_most is None
 
 
+@pytest.mark.parametrize("metric", ["wakeup.*.max_ns", "firmware.max_gap_ns"])
+def test_a_lower_limit_alone_has_no_bound(document: RunDocument, metric: str) -> None:
+    looked = row(document, metric=metric, lower=1.0).looked
+    assert looked is not None
+    assert (looked.beyond, looked.at_most, looked.per_hour) == (None, None, None)
+
+
 def test_a_gap_that_was_never_seen_has_a_rate(document: RunDocument) -> None:
     limit = {"metric": "firmware.max_gap_ns", "upper": 1e9, "unit": "ns", "reason": "firmware"}
     looked = sheet(document, limit).rows[0].looked
@@ -212,6 +219,13 @@ def test_a_share_of_the_cpus_may_be_beyond_the_soft_limit(
     judged = judge_metric(limit, worst, None, Observation(600.0, by_cpu))
     assert judged.outcome == outcome
     assert ("on 2 of 10 CPUs, more than 10 %" in judged.reason) == (late == 2)
+
+
+@pytest.mark.parametrize("upper", [None, 1e9])
+def test_too_many_cpus_beyond_the_soft_limit_are_why(document: RunDocument, upper: float | None) -> None:
+    found = sheet(document, {**LATE, "upper": upper, "soft_upper": 1, "soft_share": 0.1})
+    assert found.outcome == "fail"
+    assert "expected at most 1 ns on all but 10 % of the CPUs (section 4)" in list(reasons(found))[1]
 
 
 NO_TRACER = "this kernel has no tracer hwlat (CONFIG_HWLAT_TRACER)"
@@ -378,6 +392,8 @@ def test_the_profile_of_each_file_looks_for_as_long_as_its_limits_ask(name: str)
     ("change", "words"),
     [
         ({"limits": []}, "limits"),
+        ({"limits": None}, "limits: Input should be a valid list"),
+        ({"limits": 5}, "limits: Input should be a valid list"),
         ({"limits": [{**LATE, "upper": 1, "unit": "s"}]}, r"plan\.yml: the unit of wakeup"),
         ({"source": {"document": "x"}}, "source.url"),
         ({"more": 1}, "more"),
