@@ -21,6 +21,7 @@ import click
 from calibration import __version__
 from calibration.base.errors import ENVIRONMENT, EXIT_CODES, INTERRUPTED, VERDICT_FAILED, CalibrationError
 from calibration.base.options import OutputPath, results_option
+from calibration.base.text import message
 from calibration.results.find import find_run
 
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -267,7 +268,7 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except CalibrationError as error:
-        click.echo(f"calibration: {error}", err=True)
+        click.echo(f"calibration: {message(str(error))}", err=True)
         code = error.exit_code
     except OSError as error:
         if error.filename is not None:

@@ -27,8 +27,14 @@ class OutputPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path. Raises ``click.BadParameter``."""
+        if not value:  # of a variable that is not set: Path would make it the working directory
+            self.fail("the path is empty", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if path.exists() and not (path.is_file() or path.is_dir()):
+        try:
+            special = path.exists() and not (path.is_file() or path.is_dir())
+        except OSError as error:  # such as too long a name
+            self.fail(f"{path}: {error.strerror}", param, ctx)
+        if special:
             self.fail(f"{path} is a device, FIFO or socket, not a file", param, ctx)
         return path
 

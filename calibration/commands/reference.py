@@ -9,6 +9,7 @@ import click
 from calibration.base.commandline import accept_command, near
 from calibration.base.errors import VERDICT_FAILED, InputError
 from calibration.base.options import results_option
+from calibration.base.text import message
 from calibration.results.find import find_run
 
 
@@ -104,6 +105,6 @@ def add_command(runs: tuple[str, ...], *, results: Path, source: str, licence: s
 def _fail_for(faults: tuple[str, ...]) -> None:
     """Report unreadable files, and exit with 1 if there are any."""
     for fault in faults:
-        click.echo(f"calibration: {fault}", err=True)
+        click.echo(f"calibration: {message(fault)}", err=True)
     if faults:
         sys.exit(VERDICT_FAILED)

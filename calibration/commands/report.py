@@ -11,6 +11,7 @@ import click
 
 from calibration.base.errors import VERDICT_FAILED, InputError
 from calibration.base.options import results_option
+from calibration.base.text import message
 from calibration.results.find import find_run
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run, stored_run
@@ -74,7 +75,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
         except InputError as error:
             if not whole:
                 raise
-            click.echo(f"calibration: {error}", err=True)
+            click.echo(f"calibration: {message(str(error))}", err=True)
             unreadable += 1
     if html is not None:
         click.echo(build_site(Path(run) if whole and run else runs[0], DOCS, html))

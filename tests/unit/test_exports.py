@@ -457,6 +457,12 @@ def test_a_fifo_is_not_replaced(results: Path, tmp_path: Path) -> None:
     assert path.is_fifo()
 
 
+@pytest.mark.parametrize(("path", "words"), [("", "the path is empty"), ("n" * 300, "File name too long")])
+def test_a_path_that_cannot_be_is_bad_usage(results: Path, path: str, words: str) -> None:
+    ended = called("export", "influx", "--results", results, "-o", path)
+    assert (ended.exit_code, words in ended.stderr) == (2, True)
+
+
 def test_a_dash_is_standard_output(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = str(next(results.glob("*/*/*/run.json")).parent)

@@ -67,6 +67,13 @@ def test_the_process_ends_with_the_exit_code() -> None:
     assert "fly" in done.stderr
 
 
+def test_a_message_has_no_control_characters_and_shows_what_continues_it(tmp_path: Path) -> None:
+    ended = calibration("show", tmp_path / "a\x1b[2J\ncalibration: all is well")
+    assert ended.code == 2
+    assert "\x1b" not in ended.said
+    assert "a\\x1b[2J\n  calibration: all is well" in ended.said
+
+
 def test_ansible_forks_have_one_thread() -> None:
     """A lock of a thread that does not go with a fork is held for good in the forked process."""
     program = "import os, calibration.report, calibration.commands.judging; print(len(os.listdir('/proc/self/task')))"
