@@ -5,7 +5,7 @@ import shutil
 import sys
 from datetime import date, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -266,6 +266,8 @@ def _gate_here(save: Path | None, against: Path | None, change: float) -> int:
     if save is not None:
         with able_to(f"write to {save}"):
             save.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=save):  # one that exists may be of another user
+                pass
     click.echo("Measuring sentinels, about 20 s")
     with TemporaryDirectory() as folder:
         checks = check_here(save or Path(folder), before, change, click.echo)

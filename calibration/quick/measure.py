@@ -126,7 +126,10 @@ class Sentry:
 
 
 def run_to_end(command: Sequence[str], output: BinaryIO, directory: Path | None = None) -> int:
-    """Run *command* in *directory* with its *output*, and return its exit code; it cleans up if this is interrupted."""
+    """Run *command* in *directory* with its *output*, and return its exit code; it cleans up if this is interrupted.
+
+    SIGTERM interrupts too, and SIGHUP of a terminal that is gone, unless it is ignored (nohup).
+    """
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -135,7 +138,10 @@ def run_to_end(command: Sequence[str], output: BinaryIO, directory: Path | None 
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -143,4 +149,5 @@ def run_to_end(command: Sequence[str], output: BinaryIO, directory: Path | None 
         process.wait()
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -109,6 +109,6 @@ def write_document(directory: Path, document: RunDocument) -> Path:
 def unwritable(directory: Path, error: OSError) -> EnvironmentLacksError:
     """Return the error for an unwritable *directory*."""
     return EnvironmentLacksError(
-        f"cannot write to {directory}: {error.strerror or error}. Earlier results are kept; free some space, or set "
-        "calibration_results_dir to another directory"
+        f"cannot write to {directory}: {error.strerror or error}. Earlier results are kept; free some space, or "
+        "choose another directory of results (calibration_results_dir)"
     )

@@ -3,6 +3,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -610,11 +613,45 @@ def test_a_longer_gap_and_another_sutprobe_are_no_change(tmp_path: Path, monkeyp
     assert ended.code == GOOD, ended.said
 
 
-def test_nothing_is_measured_that_could_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "before").symlink_to("/proc/nowhere")
+@pytest.mark.parametrize("directory", ["/proc/nowhere", "/proc"])
+def test_nothing_is_measured_that_could_not_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    (tmp_path / "before").symlink_to(directory)
     ended, asked = around(monkeypatch, tmp_path, made())
     assert (ended.code, asked) == (ENVIRONMENT, [])
     assert ended.said.startswith("calibration: cannot write to ")
+
+
+MEASURING = """import sys, time
+try:
+    print("measuring", flush=True)
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("restored")
+"""
+GATE = """import sys
+from calibration.quick.measure import run_to_end
+run_to_end([sys.executable, "-c", sys.argv[1]], sys.stdout.buffer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)],
+)
+def test_an_interrupted_gate_waits_until_settings_are_restored(number: signal.Signals, ignored: bool) -> None:
+    prefix = ["nohup"] if ignored else []
+    command = [*prefix, sys.executable, "-c", GATE, MEASURING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"measuring\n"
+        process.send_signal(number)
+        if ignored:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.3)
+            process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == b"restored\n"
 
 
 def test_what_varied_before_the_benchmark_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
