@@ -119,7 +119,7 @@ class Command(Model):
     @property
     def first_line(self) -> str:
         """The first line that it printed, of at most 80 characters; the run document has more."""
-        return self.text.partition("\n")[0][:80]
+        return self.text.partition("\n")[0].rstrip()[:80]
 
 
 class LateWake(Model):

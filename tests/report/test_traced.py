@@ -221,8 +221,11 @@ def test_late_wake_ups_are_shown_with_what_ran() -> None:
         LateWake(cpu=3, late_ns=120_000 + place, at_unix_ns=10**18, ran=ran if place else None) for place in (0, 1)
     )
     text = text_of(with_late(LateWakes(threshold_ns=100_000, count=41, first=first)))
-    assert "The first of 41 wake-ups at least 100 µs late, load none" in text
+    assert "The first 2 of 41 wake-ups at least 100 µs late, load none" in text
     assert "not known: its events were lost" in text
+    one = text_of(with_late(LateWakes(threshold_ns=100_000, count=1, first=first[:1])))
+    assert "1 wake-up at least 100 µs late, load none" in one
+    assert "The first" not in one
     assert ran.causes[0].name in text
     refused = text_of(with_late(LateWakes(threshold_ns=100_000, count=1, first=first[:1], refused="run it as root")))
     assert "the kernel was not traced: run it as root" in refused
@@ -233,17 +236,18 @@ def test_late_wake_ups_are_shown_with_what_ran() -> None:
 
 def test_commands_for_late_wake_ups_are_shown_traced_or_not() -> None:
     ran = {"error": None, "after_ns": 9, "took_s": 0.2, "exit_code": 3, "signal": None, "killed": False}
-    command = Command(**ran, printed_bytes=12, text="a|b\x1b[2J\nmore")
+    command = Command(**ran, printed_bytes=12, text="a|b\x1b[2J\r\nmore")
     killed = command.model_copy(update={"killed": True, "exit_code": None, "signal": 9})
     first = tuple(
         LateWake(cpu=3, late_ns=120_000, at_unix_ns=10**18, ran=None, command=item) for item in (command, None, killed)
     )
     late = LateWakes(threshold_ns=100_000, count=3, first=first)
-    said = "The first of 3 wake-ups at least 100 µs late, load none"
+    said = "3 wake-ups at least 100 µs late, load none"
     for text in (text_of(with_late(late)), text_of(with_late(late.model_copy(update={"refused": "run it as root"})))):
         assert said in text
         assert "exit code 3 after 200 ms: a|b" in text
-        assert "none: that for an earlier one still ran" in text
+        assert "\\r" not in text
+        assert "not started: an earlier one still ran" in text
         assert "killed after 200 ms" in text
         assert "\x1b" not in text
         assert "more" not in text.partition(said)[2].partition("killed after")[0]
