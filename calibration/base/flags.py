@@ -377,6 +377,14 @@ GROUPS: Final[Mapping[str, tuple[FlagRow, ...]]] = {
             ":doc:`burn_in` found it, in any round, also an interrupted one. It fails the run.",
             finding=True,
         ),
+        _warn(
+            "PROBE_KILLED",
+            "sutprobe was killed under full load, as the kernel does at an uncorrectable error of memory.",
+            "Read the kernel's log (``dmesg``), and burn in again: a round that was measured since proves nothing.",
+            ":doc:`burn_in`, in any round, also one that was measured again; not if memory ran out, or if the run was "
+            "interrupted. It fails the run.",
+            finding=True,
+        ),
         _info(
             "COUNTERS_SAMPLED_LESS",
             "Counters that take long to read were not read around every measurement.",

@@ -145,7 +145,9 @@ class BurnIn(Declaration[BurnInSettings, BurnInValues]):
     title = "Burn-in"
     question = "Does the machine compute and remember correctly under hours of full load?"
     fills_memory = True
-    fails_with: ClassVar = frozenset({"DATA_WRONG", "ERRORS_CORRECTED", "ERRORS_UNCORRECTED", "THROTTLED"})
+    fails_with: ClassVar = frozenset(
+        {"DATA_WRONG", "ERRORS_CORRECTED", "ERRORS_UNCORRECTED", "PROBE_KILLED", "THROTTLED"}
+    )
     metric_rows = (
         MetricRow(
             "burn_in.errors",

@@ -67,7 +67,7 @@ def check_errors(document: Judged) -> Iterator[Result]:
     """
     healths = [attempt.health for attempt in document.attempts if attempt.health is not None]
     counters = [counted for health in healths for counted in health.counters if counted.kind in WORDS]
-    codes = {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED", "DATA_WRONG"}
+    codes = {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED", "DATA_WRONG", "PROBE_KILLED"}
     errors = [flag for flag in document.flags if flag.code in codes]
     for error in errors:
         yield Result("failed", error.reason)

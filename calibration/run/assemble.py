@@ -45,6 +45,7 @@ from calibration.results.model import (
     of_the_run,
 )
 from calibration.results.rated import rated_flags
+from calibration.run.answers import OUT_OF_MEMORY
 from calibration.run.outcomes import NO_REASON, outcomes
 from calibration.run.records import NotBegunRecord, StepRecord, read_kept
 from calibration.run.run_log import RunLog, replay
@@ -139,13 +140,23 @@ def _flags(
 
 
 def _told_flags(log: RunLog) -> Iterator[Flag]:
-    """Yield the flags of which any answer warns that fail a run of its kind, be it one that is not used."""
+    """Yield the flags of which any answer tells that fail a run of its kind, be it one that was measured again."""
     for record, _ in chain.from_iterable(log.steps.values()):
         fatal = declaration(record.step.kind).fails_with
         where = "" if record.round is None else f"round {record.round}: "
         for warning in _warnings(record) if fatal else ():
             if warning.code in fatal:
                 yield flag(warning.code, where + warning.message)
+        if "PROBE_KILLED" in fatal and _was_killed(record):
+            yield flag("PROBE_KILLED", f"{where}{record.reason}")
+
+
+def _was_killed(record: StepRecord) -> bool:
+    """Return whether sutprobe was killed, neither because the run was ended nor for lack of memory."""
+    reason = record.reason or ""
+    return (
+        record.outcome == "killed" and record.document is None and reason != INTERRUPTED and OUT_OF_MEMORY not in reason
+    )
 
 
 def _warnings(record: StepRecord) -> tuple[Warned, ...]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from calibration.results.documents import MAX_DOCUMENT_BYTES
 from calibration.results.health import Health
 from calibration.results.model import RunDocument
 from calibration.results.run_checks import check_errors
+from calibration.run.answers import judge_answer
 from calibration.run.lifecycle import BegunRun, begin
 from calibration.run.plan import make_plan
 from calibration.run.records import MAX_RECORDS_BYTES, HealthRecord, Outcome, StepRecord, append_record
@@ -213,13 +215,13 @@ def measured(tmp_path: Path) -> Measured:
     """Return what makes a run of records: round, outcome and document of each, and what was counted."""
 
     def made(
-        *answers: tuple[int, Outcome, dict[str, Any]], counted: Health | None = None
+        *answers: tuple[int, Outcome, dict[str, Any] | None], counted: Health | None = None, reason: str = "ended"
     ) -> tuple[BegunRun, RunDocument]:
         capture = CAPTURED.read_bytes()
         run = begin(tmp_path, testbed="t", sut="s", run_id="r", profile="burn_in", capture=capture, now=NOW)
         (step,) = run.plan.steps
         for number, ended, document in answers:
-            record: dict[str, Any] = {"reason": None if ended == "ok" else "ended", "rc": 0, "stderr": ""}
+            record: dict[str, Any] = {"reason": None if ended == "ok" else reason, "rc": 0, "stderr": ""}
             append_record(
                 run.directory,
                 StepRecord(
@@ -267,6 +269,25 @@ def test_an_error_of_an_interrupted_round_outlives_its_repetition(measured: Meas
     _, document = measured((1, "killed", broken), *clean)
     assert document.run.status == "complete"
     assert failed_by(document) == {"burn_in.data_wrong": f"round 1: {WRONG['message']}"}
+
+
+@pytest.mark.parametrize(("name", "memory", "names"), [
+    ("SIGBUS", False, ["burn_in.probe_killed"]),
+    ("SIGKILL", False, ["burn_in.probe_killed"]),
+    ("SIGKILL", True, []),
+    (None, False, []),
+])  # fmt: skip
+def test_a_killed_sutprobe_outlives_its_repetition(
+    measured: Measured, name: str | None, memory: bool, names: list[str]
+) -> None:
+    ended = {"rc": None if name is None else -Signals[name], "out_of_memory": memory}
+    how, reason, _ = judge_answer(ended | ({"rc": -9, "fault": "cancelled"} if name is None else {}), None)
+    clean = [(number, "ok", read("burn_in")) for number in ROUNDS]
+    _, document = measured((1, how, None), *clean, reason=reason)
+    assert document.run.status == "complete"
+    assert list(failed_by(document)) == names
+    assert all("round 1: sutprobe was killed by SIG" in told for told in failed_by(document).values())
+    assert [result.outcome for result in check_errors(document)] == (["failed"] if names else ["undecided"])
 
 
 def test_an_unreadable_answer_tells_nothing(measured: Measured) -> None:
