@@ -79,7 +79,7 @@ MAX_FACTS: Final = 3
 RUN_FIXES: Final[Mapping[Check, tuple[str, tuple[str, ...]]]] = {
     "restored": ("measure again: every run tries to restore first", ("calibration", "run", "--limit", "HOST")),
     "inventory": ("correct the SUT or its inventory", ("calibration", "audit", "{sut}")),
-    "errors": ("replace the part that the errors name", ("calibration", "show", "{sut}")),
+    "errors": ("replace the part that the errors or the kernel's log name", ("calibration", "show", "{sut}")),
     "complete": ("measure what is missing", ("calibration", "run", "--resume", "--limit", "HOST")),
     "missing": ("measure it", ("calibration", "run", "--limit", "HOST")),
 }
