@@ -198,6 +198,10 @@ def valid_metrics(
             given.append(misdated_nights(db, Scope(testbed=None, sut=None)))
             given += [[sut[place] for sut in newest_of] for place in (0, 1)]
         db.execute(chosen, given)
+        unreadable = "SELECT testbed, sut, directory, fault FROM runs WHERE fault IS NOT NULL"
+        unreadable += " AND (night IS NULL OR night >= ?) ORDER BY testbed, sut, directory"
+        for *place, fault in db.execute(unreadable, [since or date.min]).fetchall():
+            left_out(f"{'/'.join(filter(None, place))} left out: {fault}")
         of_chosen = "FROM metrics SEMI JOIN chosen USING (testbed, sut, directory) WHERE unit IS NOT NULL"
         db.execute(f"CREATE TEMP VIEW valid AS {of_chosen} AND {VALID}")
         names = db.execute(f"SELECT DISTINCT metric {of_chosen}").fetchall()

@@ -627,6 +627,26 @@ def test_what_cannot_be_named_or_dated_is_left_out_with_the_reason(results: Path
     assert len(ended.stdout.splitlines()) == len(names) - 2
 
 
+@pytest.mark.parametrize("form", ["openmetrics", "influx", "bencher", "otava"])
+def test_a_run_that_cannot_be_read_is_named(results: Path, tmp_path: Path, form: str) -> None:
+    copied = tmp_path / "results"
+    shutil.copytree(results, copied)
+    document = max(copied.glob(f"t1/s1/*/{RUN}"))
+    os.truncate(document, document.stat().st_size // 2)
+    ended = called("export", form, "--results", copied, "-o", tmp_path / "out")
+    assert ended.exit_code == 0
+    assert f"t1/s1/{document.parent.name} left out: not a run document: the top: Invalid JSON" in ended.stderr
+
+
+def test_a_run_that_cannot_be_read_is_of_its_night(results: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "results"
+    shutil.copytree(results, copied)
+    document = min(copied.glob(f"t1/s1/*/{RUN}"))
+    document.write_text("{")
+    ended = called("export", "influx", "--results", copied, "--since", "2099-01-01")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+
+
 # Parquet
 
 
