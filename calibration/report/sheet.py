@@ -11,7 +11,7 @@ from calibration.base.percentiles import COVERAGE
 from calibration.base.text import sentence_case
 from calibration.base.units import plural
 from calibration.judge.answer import Look
-from calibration.judge.limits import Outcome, is_outside
+from calibration.judge.limits import OUTCOMES, Outcome, is_outside
 from calibration.judge.sheet import MET, VERDICTS, Looked, Row, Sheet
 from calibration.judge.words import amount, within
 from calibration.report.blocks import Blocks, Style
@@ -66,10 +66,11 @@ def sheet_page(sheet: Sheet) -> Blocks:
 
 
 def reasons(sheet: Sheet) -> Iterator[str]:
-    """Yield how many limits are met, and why the others are not."""
+    """Yield how many limits are met, and why the others are not, failures first."""
     met = sum(row.outcome in MET for row in sheet.rows)
     yield f"{met} of {plural(len(sheet.rows), 'limit')} met"
     open_rows = [row for row in sheet.rows if row.outcome != "pass" or row.waived is not None]
+    open_rows.sort(key=lambda row: OUTCOMES.index(row.outcome))
     for row in open_rows[:MAX_REASONS]:
         waived = f"waived until {row.waived.until} by {row.waived.by}: {row.waived.reason}; " if row.waived else ""
         yield f"{row.limit.metric if row.worst is None else row.worst.name}: {waived}{_why(row)}"

@@ -228,6 +228,15 @@ def test_too_many_cpus_beyond_the_soft_limit_are_why(document: RunDocument, uppe
     assert "expected at most 1 ns on all but 10 % of the CPUs (section 4)" in list(reasons(found))[1]
 
 
+def test_failures_are_the_first_reasons(document: RunDocument) -> None:
+    silent = {**LATE, "upper": 1, "kernel": "real_time"}
+    found = [{**silent, "metric": f"wakeup.idle.{end}_ns"} for end in ("p50", "p99", "max")]
+    failing = {"metric": "idle_latency.latency_ns", "upper": 1, "unit": "ns", "reason": "section 5"}
+    made = sheet(preemption(document, "full"), *found, failing)
+    assert [row.outcome for row in made.rows] == ["unknown"] * 3 + ["fail"]
+    assert list(reasons(made))[1].startswith("idle_latency.latency_ns: ")
+
+
 NO_TRACER = "this kernel has no tracer hwlat (CONFIG_HWLAT_TRACER)"
 NOT_ISOLATED = NotMeasured(kind="wakeup", what="Isolated CPUs", reason="no CPU is isolated", cause="not_planned")
 CRASHED = NotMeasured(kind="wakeup", what="Wake-up", reason="sutprobe was killed by SIGSEGV", cause="failed")
