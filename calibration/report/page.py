@@ -284,7 +284,9 @@ def _note(severity: Severity, code: str, evidence: Sequence[tuple[str, Sequence[
     if len(evidence) > MAX_EVIDENCE:
         items.append(f"and {len(evidence) - MAX_EVIDENCE} more in the run document")
     term = Span(code, severity), f" ({SEVERITIES[severity]})"
-    return Term(term, (FLAGS[code].meaning,), Bullets(tuple((item,) for item in items)))
+    row = FLAGS.get(code)
+    meaning = "This version does not know this flag." if row is None else row.meaning
+    return Term(term, (meaning,), Bullets(tuple((item,) for item in items)))
 
 
 def healths(document: RunDocument) -> list[Health]:

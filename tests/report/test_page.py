@@ -18,6 +18,7 @@ from docutils import nodes
 
 from calibration.base import units
 from calibration.base.errors import EnvironmentLacksError, InputError
+from calibration.base.validity import Flag
 from calibration.commands.report import report_command
 from calibration.judge.standing import Standings
 from calibration.measurements import registry
@@ -165,6 +166,15 @@ def test_a_page_parses_without_warnings_and_shows_all_charts(name: str) -> None:
         Path(image["uri"]).stem for image in images
     }
     assert all(image["alt"].strip() for image in images)
+
+
+def test_a_flag_of_another_version_is_shown() -> None:
+    document = run_document(names=("idle_latency",))
+    unknown = Flag(code="OF_ANOTHER_VERSION", severity="warn", reason="whatever it means")
+    text = page_of(document.model_copy(update={"flags": (unknown,)})).text
+    assert "OF_ANOTHER_VERSION" in text.replace("\\", "")
+    assert "the machine: whatever it means" in text
+    assert "This version does not know this flag." in text
 
 
 def test_counts_are_shown_and_differences_flagged() -> None:
