@@ -51,7 +51,9 @@ def judge_metric(limit: Limit, metric: Metric, kernel: KernelKind | None, observ
             return Judged(limit, "fail", f"{reason}, on {late} of {len(observed.by_cpu)} CPUs, more than {most}")
     if limit.observed_s is not None and (observed is None or observed.observed_s < limit.observed_s * (1 - EARLY)):
         so_far = "an unknown time" if observed is None else units.duration(observed.observed_s)
-        return Judged(limit, "unknown", f"{reason}, but looked for {so_far} of {units.exact_duration(limit.observed_s)}")
+        return Judged(
+            limit, "unknown", f"{reason}, but looked for {so_far} of {units.exact_duration(limit.observed_s)}"
+        )
     if metric.interval is not None and any(is_outside(end, limit.lower, limit.upper) for end in metric.interval):
         low, high = metric.interval
         reason += f"; the interval, {_digits(low, limit)} to {_digits(high, limit)}, reaches beyond"
