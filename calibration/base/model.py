@@ -117,6 +117,10 @@ def fault_of(error: Exception) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
     words = "not a mapping" if first["type"] in {"model_type", "dict_type"} else first["msg"]
+    if first["type"] == "value_error":  # of our own validators, which say what it is about
+        words = words.removeprefix("Value error, ")
+        if not first["loc"]:
+            return words[:MAX_FAULT] + more
     return f"{'.'.join(map(str, first['loc'])) or 'the top'}: {words}"[:MAX_FAULT] + more
 
 

@@ -9,6 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -74,7 +75,8 @@ def yaml_tree(content: str | bytes, kind: type[Any] = TEXTS) -> tuple[Any, yaml.
         _check_events(content, kind)
         loader = kind(content)
         root = loader.get_single_node()
-        _check_keys(root)
+        if root is not None:
+            _check_keys(root)
     except (yaml.YAMLError, UnicodeError) as error:
         raise _fault(error) from error
     return loader, root
@@ -84,8 +86,21 @@ def constructed(loader: Any, node: yaml.Node) -> Any:
     """Return the value of *node*. Raises ``YamlError``."""
     try:
         return loader.construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError) as error:  # such as the 99th of a month
+    except yaml.YAMLError as error:
         raise _fault(error, node.start_mark) from error
+    except ValueError as error:  # such as the 99th of a month
+        raise _fault(error, _wrong_value(loader, node).start_mark) from error
+
+
+def _wrong_value(loader: Any, root: yaml.Node) -> yaml.Node:
+    """Return the first node below *root* that has no value, or *root*."""
+    for node in _nodes(root):
+        try:
+            if isinstance(node, yaml.ScalarNode):
+                loader.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            return node
+    return root
 
 
 def _fault(error: Exception, mark: Any = None) -> YamlError:
@@ -115,21 +130,27 @@ def _check_events(content: str, kind: type[Any]) -> None:
                 raise YamlError("an alias of a list or mapping is not allowed", event.start_mark)
 
 
-def _check_keys(root: yaml.Node | None) -> None:
-    """Refuse mappings below *root* that have a key twice."""
+def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield *root* and all nodes below."""
     pending = [root]
     while pending:
         node = pending.pop()
+        yield node
         if isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    raise YamlError(f"duplicate key {key.value!r}", key.start_mark)
-                if isinstance(key, yaml.ScalarNode):
-                    keys.add(key.value)
-                pending += [key, value]
+            pending += chain.from_iterable(node.value)
         elif isinstance(node, yaml.SequenceNode):
             pending += node.value
+
+
+def _check_keys(root: yaml.Node) -> None:
+    """Refuse mappings below *root* that have a key twice."""
+    for node in _nodes(root):
+        keys: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise YamlError(f"duplicate key {key.value!r}", key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                keys.add(key.value)
 
 
 def parse_json(content: str | bytes) -> Any:

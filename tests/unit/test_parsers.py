@@ -59,6 +59,8 @@ def test_nothing_is_composed_of_yaml_that_is_too_deep(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("text", "fault"), [
     ("a: 1\nb: 2\na: 3", "duplicate key 'a', line 3, column 1"),
+    ("a: 1\nb:\n  - c: 2026-02-30\n    d: 1", "day is out of range for month, line 3, column 8"),
+    ("a: {b: 1, c: {d: 1}, d: 1, 2026-13-01: 2}", "month must be in 1..12, line 1, column 28"),
     ("a: &a [1]\nb: *a", "an alias of a list or mapping is not allowed, line 2"),
     ("a: &a 1\na2: &a [1]\nb: *a", "an alias of a list or mapping"),
     ("a: &a {b: 1}\nc: {<<: *a}", "an alias of a list or mapping"),
